@@ -16,7 +16,7 @@ mod pool;
 pub use pool::{Buffer, PAGE, Pool};
 
 use std::io;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 /// Anonymous memory, committed page by page as it is touched.
 #[derive(Debug)]
@@ -291,6 +291,16 @@ impl Mem {
             .store(value.to_le(), Ordering::Release);
     }
 
+    /// Sets bits of the byte at `offset`, behind everything that was written before (release).
+    /// Panics if it is not inside the range.
+    #[inline]
+    pub fn set_bits(&self, offset: usize, bits: u8) {
+        let at = self.slice(offset, 1).ptr();
+        // SAFETY: a byte inside a mapped range (module invariant); other processes access it
+        // atomically, and a byte needs no alignment.
+        unsafe { AtomicU8::from_ptr(at) }.fetch_or(bits, Ordering::Release);
+    }
+
     fn atomic16(&self, offset: usize) -> &AtomicU16 {
         let at = self.slice(offset, size_of::<u16>()).ptr().cast::<u16>();
         assert!(at.is_aligned(), "a number that is not aligned");
@@ -402,6 +412,9 @@ mod tests {
         mem.store_le16(2, 0x1234);
         assert_eq!(mem.load_le16(2), 0x1234);
         assert_eq!(mem.read_once::<4>(1), [0, 0x34, 0x12, 0]);
+        mem.set_bits(0, 0b101);
+        mem.set_bits(0, 0b110);
+        assert_eq!(mem.read_once::<1>(0), [0b111]);
         mem.write_once(13, [1, 2, 3]);
         let mut bytes = [0; 3];
         mem.from(13).read(&mut bytes);

@@ -255,14 +255,8 @@ impl Requests {
         std::mem::swap(&mut self.lists[index as usize].ranges, &mut self.offered);
     }
 
-    /// Returns the guest memory that was kept for the reply to a request.
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "no frontend with memory of its own asks for extents but that of tests"
-        )
-    )]
+    /// Returns the guest memory that was kept for the reply to a request, also after the payload
+    /// was [released](Requests::release).
     pub(crate) fn guest_memory(&self, index: u32) -> &[Mem] {
         &self.lists[index as usize].ranges
     }

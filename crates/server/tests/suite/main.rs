@@ -18,4 +18,5 @@ mod store_kill;
 mod tenants;
 mod transfers;
 mod vhost_hostile;
+mod vhost_migration;
 mod vhost_user;

@@ -15,6 +15,8 @@ pub(super) const CONFIG_WCE: u32 = 11;
 const MQ: u32 = 12;
 const DISCARD: u32 = 13;
 const WRITE_ZEROES: u32 = 14;
+/// `VHOST_F_LOG_ALL`, which drivers never see: writes to guest memory are marked in a log.
+pub(super) const LOG_ALL: u32 = 26;
 pub(super) const INDIRECT_DESC: u32 = 28;
 pub(super) const EVENT_IDX: u32 = 29;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`
@@ -41,6 +43,7 @@ pub(super) fn features(volume: &Volume) -> u64 {
         TOPOLOGY,
         CONFIG_WCE,
         MQ,
+        LOG_ALL,
         INDIRECT_DESC,
         EVENT_IDX,
         PROTOCOL_FEATURES,

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use tidegate_core::engine::PayloadMemory;
 use tidegate_core::time::Nanos;
 
+use super::dirty_log::DirtyLog;
 use super::guest_memory::GuestMemory;
 use super::mailbox::{Change, LoopEnd};
 use super::request::{self, Limits, Request, Task};
 use super::sigbus;
 use super::virtqueue::{Chain, Fault, Virtqueue};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Mem};
 use crate::frontend::interface::{
     Answer, Budget, Completed, EVENT_MAX, Frontend, Incoming, Kind, Next, Polled, Port, Progress,
     Word,
@@ -103,6 +104,9 @@ pub(crate) struct Connection {
     name: String,
     limits: Limits,
     memory: Arc<GuestMemory>,
+    /// Log in which pages of guest memory are marked when they were written; `None` unless the
+    /// guest is being migrated.
+    log: Option<Arc<DirtyLog>>,
     queues: Vec<Option<Queue>>,
     /// Queue that is looked at first.
     next: usize,
@@ -145,6 +149,7 @@ impl Connection {
             },
             name: volume.name,
             memory: Arc::default(),
+            log: None,
             queues: (0..QUEUES_MAX).map(|_| None).collect(),
             next: 0,
             unpublished: 0,
@@ -182,7 +187,7 @@ impl Connection {
             let Some(queue) = self.queues[index].as_mut().filter(|q| q.is_active()) else {
                 continue;
             };
-            queue.ring.suppress_kicks();
+            queue.ring.suppress_kicks(self.log.as_deref());
             if let Some(head) = queue.ring.take(&self.memory, &mut self.chain)? {
                 self.next = (index + 1) % self.queues.len();
                 return Ok(Some((index, head)));
@@ -191,14 +196,16 @@ impl Connection {
         Ok(None)
     }
 
-    /// Returns true if part of guest memory is gone, so that what was read of it are zeroes.
+    /// Returns true if part of guest memory, or of the log, is gone, so that what was read of it
+    /// are zeroes.
     #[inline]
     fn is_truncated(&mut self) -> bool {
         let faults = sigbus::faults();
         if faults == self.faults {
             return false;
         }
-        let is_truncated = self.memory.is_truncated();
+        let lost_marks = self.log.as_ref().is_some_and(|log| log.is_truncated());
+        let is_truncated = self.memory.is_truncated() || lost_marks;
         if !is_truncated {
             self.faults = faults;
         }
@@ -216,12 +223,23 @@ impl Connection {
         while self.unpublished != 0 {
             let index = self.unpublished.trailing_zeros() as usize;
             self.unpublished &= self.unpublished - 1;
-            let queue = self.queue(index);
-            if queue.ring.publish()
+            let queue = self.queues[index].as_mut().expect("the queue runs");
+            if queue.ring.publish(self.log.as_deref())
                 && let Some(call) = queue.call
             {
                 port.ring.signal(call, port.token(FAILED));
             }
+        }
+        if self.log.is_some() && self.is_truncated() {
+            port.ring.complete_soon(port.token(AGAIN));
+        }
+    }
+
+    /// Marks guest memory that was written.
+    #[inline]
+    fn mark(&self, written: &[Mem]) {
+        if let Some(log) = &self.log {
+            log.mark_memory(&self.memory, written);
         }
     }
 
@@ -229,7 +247,8 @@ impl Connection {
     fn end(&mut self, token: Token, status: u8, written: u32) {
         let index = usize::from(token.queue);
         // The status byte is written memory, too.
-        self.queue(index).ring.end(token.head, status, written + 1);
+        let status = (self.queue(index).ring).end(token.head, status, written + 1);
+        self.mark(&[status]);
         self.unpublished |= 1 << index;
         self.in_flight -= 1;
     }
@@ -275,6 +294,15 @@ impl Connection {
                 Ok(0)
             }
             Change::Call { queue, call } => self.set_call(port, queue, call),
+            Change::Log { log } => {
+                // The session has the old one, which is unmapped there.
+                self.log = log;
+                Ok(0)
+            }
+            Change::LogUsed { queue, logged_at } => {
+                self.queue(queue).ring.log_at(logged_at);
+                Ok(0)
+            }
         };
         self.mailbox.answer(outcome);
     }
@@ -391,6 +419,7 @@ impl Frontend for Connection {
                 Task::Disk { kind, offset, len } => (kind, offset, len),
                 Task::Identify => {
                     let (status, n) = request::identify(&self.name, &self.chain.writable);
+                    self.mark(&self.chain.writable);
                     self.end(token, status, n);
                     continue;
                 }
@@ -426,6 +455,10 @@ impl Frontend for Connection {
             Answer::Error(Failure::Unsupported, _) => (request::UNSUPPORTED, 0),
             Answer::Error(..) => (request::IO_ERROR, 0),
         };
+        // Also of a read that failed: the kernel may have written part of it.
+        if kind == Kind::Read {
+            self.mark(port.requests.guest_memory(slot));
+        }
         self.end(token, status, written);
         Completed::Now
     }
@@ -497,7 +530,7 @@ impl Frontend for Connection {
         drop(port.ring.remove_file(self.bell));
         // Before the mailbox: the session's thread is to be the last that has the memory.
         drop(self.change.take());
-        drop(self.memory);
+        drop((self.memory, self.log));
         drop(self.mailbox);
     }
 
@@ -522,9 +555,12 @@ impl Frontend for Connection {
         for queue in self.queues.iter_mut().flatten() {
             if queue.is_active() {
                 // `poll` finds the fault and reports it.
-                more |= queue.ring.want_kicks().unwrap_or(true);
+                let log = self.log.as_deref();
+                more |= queue.ring.want_kicks(log).unwrap_or(true);
             }
         }
+        // `poll` reports it.
+        more |= self.log.is_some() && self.is_truncated();
         if more && !matches!(self.change, Some(Change::Memory { .. })) {
             let token = port.token(AGAIN);
             port.ring.complete_soon(token);

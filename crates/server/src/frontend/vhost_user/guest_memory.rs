@@ -73,36 +73,9 @@ impl Region {
     /// kernel refuses.
     pub(super) fn map(address: RegionAddress, file: &File) -> Result<Region, String> {
         address.check()?;
-        let failed = |error: io::Error| format!("guest memory cannot be mapped: {error}");
-        let meta = file.metadata().map_err(failed)?;
-        // A page of any other file system may take for ever to come, and would stop the loop.
-        let page = match sys::filesystem(file).map_err(failed)? {
-            libc::TMPFS_MAGIC => PAGE_BYTES,
-            libc::HUGETLBFS_MAGIC => meta.blksize(),
-            _ => {
-                return Err("guest memory is not in memory: use memfd, tmpfs or hugetlbfs".into());
-            }
-        };
-        let end = address.offset + address.len;
-        if !meta.is_file() || end > meta.size() {
-            return Err(format!(
-                "guest memory from byte {} to {end} of a file of {} bytes",
-                address.offset,
-                meta.size()
-            ));
-        }
-        if !page.is_power_of_two() || page < PAGE_BYTES {
-            return Err(format!("guest memory in pages of {page} bytes"));
-        }
-        // Whole pages, because mappings of huge pages must begin and end at them.
-        let start = address.offset / page * page;
-        let len = usize::try_from(end.next_multiple_of(page) - start)
-            .map_err(|_| "guest memory is larger than the address space".to_owned())?;
-        let mapping = Mapping::new(file, start, len, page as usize).map_err(failed)?;
-        let first = (address.offset - start) as usize;
+        let (mapping, mem) = Mapping::of_file("guest memory", file, address.offset, address.len)?;
         // The region has the mapping and lives until no I/O uses its memory, which its connection
         // sees to.
-        let mem = Mem::of_mapping(mapping.base.cast(), first, address.len as usize);
         Ok(Region {
             address,
             mem,
@@ -118,7 +91,7 @@ impl Region {
 
 /// Shared mapping of a file, with its entry in the table of the SIGBUS handler.
 #[derive(Debug)]
-struct Mapping {
+pub(super) struct Mapping {
     base: *mut u8,
     len: usize,
     guard: Option<sigbus::Guard>,
@@ -130,6 +103,54 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Maps `len` bytes at `offset` of a file, and returns the mapping with these bytes. `what`
+    /// names them in messages.
+    ///
+    /// # Errors
+    /// A message if the range is not inside the file, the file may block, or the kernel refuses.
+    pub(super) fn of_file(
+        what: &str,
+        file: &File,
+        offset: u64,
+        len: u64,
+    ) -> Result<(Mapping, Mem), String> {
+        let failed = |error: io::Error| format!("{what} cannot be mapped: {error}");
+        let meta = file.metadata().map_err(failed)?;
+        // A page of any other file system may take for ever to come, and would stop the loop.
+        let page = match sys::filesystem(file).map_err(failed)? {
+            libc::TMPFS_MAGIC => PAGE_BYTES,
+            libc::HUGETLBFS_MAGIC => meta.blksize(),
+            _ => {
+                return Err(format!(
+                    "{what} is not in memory: use memfd, tmpfs or hugetlbfs"
+                ));
+            }
+        };
+        let end = offset.checked_add(len).filter(|&end| end <= meta.size());
+        let Some(end) = end.filter(|_| meta.is_file() && len > 0) else {
+            return Err(format!(
+                "{what}: {len} bytes from byte {offset} on of a file of {} bytes",
+                meta.size()
+            ));
+        };
+        if !page.is_power_of_two() || page < PAGE_BYTES {
+            return Err(format!("{what} in pages of {page} bytes"));
+        }
+        // Whole pages, because mappings of huge pages must begin and end at them.
+        let start = offset / page * page;
+        let whole = usize::try_from(end.next_multiple_of(page) - start)
+            .map_err(|_| format!("{what} is larger than the address space"))?;
+        let mapping = Mapping::new(file, start, whole, page as usize).map_err(failed)?;
+        let mem = Mem::of_mapping(mapping.base.cast(), (offset - start) as usize, len as usize);
+        Ok((mapping, mem))
+    }
+
+    /// Returns true if a page of the mapping could not be read.
+    pub(super) fn is_truncated(&self) -> bool {
+        let guard = self.guard.as_ref();
+        guard.is_some_and(sigbus::Guard::has_faulted)
+    }
+
     fn new(file: &File, offset: u64, len: usize, page: usize) -> io::Result<Mapping> {
         // SAFETY: a new mapping at an address of the kernel's choosing touches nothing that exists.
         let base = unsafe {
@@ -173,6 +194,8 @@ impl Drop for Mapping {
 pub(super) struct GuestMemory {
     /// Ordered by guest physical address.
     regions: Vec<Arc<Region>>,
+    /// Indices of the regions, ordered by the address at which they are mapped.
+    by_mapping: Vec<u16>,
 }
 
 impl GuestMemory {
@@ -195,12 +218,33 @@ impl GuestMemory {
             }
         }
         regions.sort_by_key(|region| region.address.guest);
-        Ok(GuestMemory { regions })
+        let mut by_mapping: Vec<u16> = (0..regions.len() as u16).collect();
+        by_mapping.sort_by_key(|&at| regions[usize::from(at)].mem.addr());
+        Ok(GuestMemory {
+            regions,
+            by_mapping,
+        })
     }
 
     /// Returns the regions of the table.
     pub(super) fn regions(&self) -> &[Arc<Region>] {
         &self.regions
+    }
+
+    /// Returns the end of the last region in guest physical addresses; 0 without any.
+    pub(super) fn end(&self) -> u64 {
+        let last = self.regions.last().map(|region| &region.address);
+        last.map_or(0, |address| address.guest + address.len)
+    }
+
+    /// Returns the guest physical address of memory; `None` if it is not of this table.
+    pub(super) fn guest_address(&self, mem: &Mem) -> Option<u64> {
+        let region = |at: u16| &self.regions[usize::from(at)];
+        let after = (self.by_mapping).partition_point(|&at| region(at).mem.addr() <= mem.addr());
+        let region = region(self.by_mapping[after.checked_sub(1)?]);
+        let from = mem.addr() - region.mem.addr();
+        let room = region.mem.len().checked_sub(from)?;
+        (mem.len() <= room).then(|| region.address.guest + from as u64)
     }
 
     /// Appends the memory of `len` bytes from a guest physical address to `out`; returns false if
@@ -249,8 +293,7 @@ impl GuestMemory {
     /// Returns true if the file of a region has become shorter than the region, or a page of it
     /// cannot be read. What was read there are zeroes.
     pub(super) fn is_truncated(&self) -> bool {
-        let mut guards = self.regions.iter().filter_map(|r| r.mapping.guard.as_ref());
-        guards.any(sigbus::Guard::has_faulted)
+        self.regions.iter().any(|r| r.mapping.is_truncated())
     }
 }
 
@@ -301,6 +344,12 @@ mod tests {
             let found = memory.push(guest, len, &mut out);
             found.then(|| out.iter().map(Mem::len).collect::<Vec<_>>())
         };
+        let mut out = Vec::new();
+        assert!(memory.push(PAGE - 96, 200, &mut out));
+        let guests: Vec<_> = out.iter().map(|mem| memory.guest_address(mem)).collect();
+        assert_eq!(guests, [Some(PAGE - 96), Some(PAGE)]);
+        assert_eq!(table(&[(0, 0, PAGE)]).guest_address(&out[0]), None);
+        assert_eq!(memory.end(), 3 * PAGE);
         assert_eq!(lens(0, 4096), Some(vec![4096]));
         assert_eq!(lens(4000, 200), Some(vec![96, 104]));
         assert_eq!(lens(PAGE, 8192), Some(vec![8192]));

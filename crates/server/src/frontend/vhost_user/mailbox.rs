@@ -17,6 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::GuestMemory;
 use super::virtqueue::{QueueSetup, Rings};
 use crate::ring::Wake;
@@ -47,6 +48,13 @@ pub(super) enum Change {
     Enable { queue: usize, enabled: bool },
     /// Replaces the eventfd by which the driver is notified.
     Call { queue: usize, call: Option<File> },
+    /// Sets the log in which pages that are written are marked from now on, or none.
+    Log { log: Option<Arc<DirtyLog>> },
+    /// Sets the place of a queue's used ring in the log.
+    LogUsed {
+        queue: usize,
+        logged_at: UsedAddress,
+    },
 }
 
 /// Outcome of a change: a number that only some changes have, or a message.

@@ -11,6 +11,7 @@
 
 mod config_space;
 mod connection;
+mod dirty_log;
 mod guest_memory;
 mod mailbox;
 mod request;

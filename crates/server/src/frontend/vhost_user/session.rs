@@ -20,11 +20,14 @@ use vhost::vhost_user::{
     VhostUserProtocolFeatures,
 };
 
-use super::config_space::{self, CONFIG_WCE, EVENT_IDX, FLUSH, INDIRECT_DESC, PROTOCOL_FEATURES};
+use super::config_space::{
+    self, CONFIG_WCE, EVENT_IDX, FLUSH, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES,
+};
 use super::connection::{Opening, QUEUES_MAX};
+use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::{GuestMemory, REGIONS_MAX, Region, RegionAddress};
 use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
-use super::virtqueue::{QueueSetup, RingAddresses, Rings, SIZE_MAX};
+use super::virtqueue::{QueueSetup, RingAddresses, Rings, SIZE_MAX, used_bytes};
 use crate::frontend::Volume;
 
 /// Bytes of the configuration space that a front-end may read; those that this device has no
@@ -74,6 +77,7 @@ impl Session {
             features: None,
             writeback: None,
             memory: Arc::default(),
+            log: None,
             queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
         };
         let session = Session {
@@ -114,6 +118,7 @@ impl Session {
 struct Queue {
     size: u16,
     addresses: Option<RingAddresses>,
+    logged_at: UsedAddress,
     base: u16,
     kick: Option<File>,
     call: Option<File>,
@@ -133,6 +138,9 @@ struct Device {
     /// session.
     writeback: Option<bool>,
     memory: Arc<GuestMemory>,
+    /// Log of the last `SET_LOG_BASE`, used while `VHOST_F_LOG_ALL` is accepted. Covers guest
+    /// memory and what the queues that run have in it.
+    log: Option<Arc<DirtyLog>>,
     queues: Vec<Queue>,
 }
 
@@ -179,11 +187,43 @@ impl Device {
         Rings::locate(memory, queue.size, addresses).map_err(refused)
     }
 
+    /// Has the loop mark what it writes in the log, or in none.
+    fn put_log(&mut self) -> Result<()> {
+        let log = (self.log.clone()).filter(|_| self.has(LOG_ALL));
+        self.request(Change::Log { log }).map(drop)
+    }
+
+    /// Checks that a log has a place for the used ring of a queue.
+    fn check_logged(&self, log: Option<&DirtyLog>, index: usize) -> Result<()> {
+        let queue = &self.queues[index];
+        let (Some(log), Some(at)) = (log, queue.logged_at) else {
+            return Ok(());
+        };
+        let end = at.checked_add(used_bytes(queue.size.into()) as u64);
+        let end = end.ok_or_else(|| refused(format!("a used ring that is logged at {at:#x}")))?;
+        log.check_covers(end).map_err(refused)
+    }
+
+    /// Lets go of a log that has no place for a new memory table.
+    fn check_log_of(&mut self, memory: &GuestMemory) -> Result<()> {
+        let log = self.log.as_ref();
+        let Some(Err(why)) = log.map(|log| log.check_covers(memory.end())) else {
+            return Ok(());
+        };
+        if self.has(LOG_ALL) && self.queues.iter().any(|queue| queue.runs) {
+            return Err(refused(why));
+        }
+        // That of an earlier migration, or the front-end sets another before its queues run.
+        let _old = self.log.take();
+        self.put_log()
+    }
+
     /// Starts a queue whose messages have all arrived.
     fn start(&mut self, index: usize) -> Result<()> {
         if self.queues[index].size == 0 {
             return Err(refused("a queue without a size"));
         }
+        self.check_logged(self.log.as_deref(), index)?;
         let rings = self.rings(&self.memory, index)?;
         let setup = QueueSetup {
             rings,
@@ -191,6 +231,7 @@ impl Device {
             base: self.queues[index].base,
             event_index: self.has(EVENT_IDX),
             indirect: self.has(INDIRECT_DESC),
+            logged_at: self.queues[index].logged_at,
         };
         let by_message = self.has(PROTOCOL_FEATURES);
         let queue = &mut self.queues[index];
@@ -228,6 +269,7 @@ impl Device {
     /// Replaces the memory table once nothing is in flight.
     fn put_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<()> {
         let memory = Arc::new(GuestMemory::new(regions).map_err(refused)?);
+        self.check_log_of(&memory)?;
         let mut rings = Vec::new();
         for index in 0..self.queues.len() {
             if self.queues[index].runs {
@@ -295,8 +337,12 @@ impl VhostUserBackendReqHandlerMut for Device {
         if unknown != 0 {
             return Err(refused(format!("unknown features {unknown:#x}")));
         }
+        let logged = self.has(LOG_ALL);
         self.features = Some(features);
         self.put_cache_mode();
+        if self.log.is_some() && self.has(LOG_ALL) != logged {
+            self.put_log()?;
+        }
         Ok(())
     }
 
@@ -329,18 +375,30 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptors: u64,
         used: u64,
         available: u64,
-        _: u64,
+        log: u64,
     ) -> Result<()> {
         let addresses = RingAddresses {
             descriptors,
             available,
             used,
         };
-        self.restart(index, |queue| queue.addresses = Some(addresses))
+        let is_logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        let logged_at = is_logged.then_some(log);
+        let queue = self.queue(index)?;
+        if !queue.runs || queue.addresses != Some(addresses) {
+            return self.restart(index, |queue| {
+                (queue.addresses, queue.logged_at) = (Some(addresses), logged_at);
+            });
+        }
+        // A migration begins or ends; the queue goes on meanwhile.
+        queue.logged_at = logged_at;
+        let queue = index as usize;
+        self.check_logged(self.log.as_deref(), queue)?;
+        self.request(Change::LogUsed { queue, logged_at }).map(drop)
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
@@ -402,7 +460,8 @@ impl VhostUserBackendReqHandlerMut for Device {
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
-            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::LOG_SHMFD)
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
@@ -525,8 +584,15 @@ impl VhostUserBackendReqHandlerMut for Device {
         Err(not_offered())
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(not_offered())
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        let log = DirtyLog::map(&file, log.mmap_offset, log.mmap_size).map_err(refused)?;
+        log.check_covers(self.memory.end()).map_err(refused)?;
+        for index in (0..self.queues.len()).filter(|&index| self.queues[index].runs) {
+            self.check_logged(Some(&log), index)?;
+        }
+        // Unmapped once the loop has let go of it.
+        let _old = self.log.replace(Arc::new(log));
+        self.put_log()
     }
 }
 

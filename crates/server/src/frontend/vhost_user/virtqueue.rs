@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::GuestMemory;
 use crate::buffer::Mem;
 
@@ -41,11 +42,16 @@ const NO_NOTIFY: u16 = 1;
 pub(super) type Fault = &'static str;
 
 /// Addresses of a queue's parts in the front-end's address space.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RingAddresses {
     pub(super) descriptors: u64,
     pub(super) available: u64,
     pub(super) used: u64,
+}
+
+/// Returns the bytes of the used ring of a queue with `size` entries.
+pub(super) fn used_bytes(size: usize) -> usize {
+    RING_HEAD + USED_ENTRY * size + 2
 }
 
 /// Parts of a queue in guest memory.
@@ -71,7 +77,7 @@ impl Rings {
         let parts = [
             ("descriptor table", at.descriptors, size * DESCRIPTOR, 16),
             ("available ring", at.available, RING_HEAD + 2 * size + 2, 2),
-            ("used ring", at.used, RING_HEAD + USED_ENTRY * size + 2, 4),
+            ("used ring", at.used, used_bytes(size), 4),
         ];
         let mut found = [Mem::EMPTY; 3];
         for (mem, (what, address, len, align)) in found.iter_mut().zip(parts) {
@@ -100,6 +106,8 @@ pub(super) struct QueueSetup {
     pub(super) event_index: bool,
     /// True with `VIRTIO_F_INDIRECT_DESC`.
     pub(super) indirect: bool,
+    /// Place of the used ring in a dirty log.
+    pub(super) logged_at: UsedAddress,
 }
 
 /// Buffers of a chain.
@@ -125,6 +133,7 @@ pub(super) struct Virtqueue {
     size: u16,
     event_index: bool,
     indirect: bool,
+    logged_at: UsedAddress,
     /// Next entry of the available ring to take.
     next_available: u16,
     /// Available index when it was read last.
@@ -154,6 +163,7 @@ impl Virtqueue {
             size: setup.size,
             event_index: setup.event_index,
             indirect: setup.indirect,
+            logged_at: setup.logged_at,
             next_available: setup.base,
             seen_available: setup.base,
             next_used: used,
@@ -181,6 +191,33 @@ impl Virtqueue {
             "a queue is moved with requests in flight"
         );
         self.rings = rings;
+    }
+
+    /// Sets the place of the used ring in dirty logs.
+    pub(super) fn log_at(&mut self, logged_at: UsedAddress) {
+        self.logged_at = logged_at;
+    }
+
+    /// Marks bytes of the used ring that were written.
+    #[inline]
+    fn mark_used(&self, log: Option<&DirtyLog>, offset: usize, len: usize) {
+        if let (Some(log), Some(guest)) = (log, self.logged_at) {
+            log.mark(guest + offset as u64, len as u64);
+        }
+    }
+
+    /// Marks the entries of the used ring that the driver does not see yet.
+    fn mark_entries(&self, log: Option<&DirtyLog>) {
+        let size = usize::from(self.size);
+        let first = usize::from(self.next_used.wrapping_sub(self.unpublished)) & (size - 1);
+        // Up to the ring's end, and the rest from its start on.
+        let until_end = usize::from(self.unpublished).min(size - first);
+        let from_start = usize::from(self.unpublished) - until_end;
+        for (first, entries) in [(first, until_end), (0, from_start)] {
+            if entries > 0 {
+                self.mark_used(log, RING_HEAD + USED_ENTRY * first, USED_ENTRY * entries);
+            }
+        }
     }
 
     /// Takes the next available chain: its head, with its buffers in `chain`; `None` if there is
@@ -281,11 +318,13 @@ impl Virtqueue {
     }
 
     /// Answers a request: its status, and the number of bytes written to its memory, status
-    /// included. The driver sees it with the next [`Virtqueue::publish`].
+    /// included. The driver sees it with the next [`Virtqueue::publish`]. Returns the memory of the
+    /// status, which was written.
     #[inline]
-    pub(super) fn end(&mut self, head: u16, status: u8, written: u32) {
+    pub(super) fn end(&mut self, head: u16, status: u8, written: u32) -> Mem {
         let taken = self.taken[usize::from(head)].status.take();
-        taken.expect("it is in flight").write_once(0, [status]);
+        let memory = taken.expect("it is in flight");
+        memory.write_once(0, [status]);
         self.in_flight -= 1;
         let at = RING_HEAD + USED_ENTRY * usize::from(self.next_used & (self.size - 1));
         let mut entry = [0; USED_ENTRY];
@@ -294,15 +333,21 @@ impl Virtqueue {
         self.rings.used.write_once(at, entry);
         self.next_used = self.next_used.wrapping_add(1);
         self.unpublished += 1;
+        memory
     }
 
-    /// Shows the driver all answers; returns true if it wants to be notified.
-    pub(super) fn publish(&mut self) -> bool {
+    /// Shows the driver all answers; returns true if it wants to be notified. Marks in the log what
+    /// was written to the used ring.
+    pub(super) fn publish(&mut self, log: Option<&DirtyLog>) -> bool {
+        if log.is_some() {
+            self.mark_entries(log);
+        }
         let shown = std::mem::take(&mut self.unpublished);
         if shown == 0 {
             return false;
         }
         self.rings.used.store_le16(INDEX, self.next_used);
+        self.mark_used(log, INDEX, size_of::<u16>());
         // The index must be visible before the driver's wish is read: it writes its wish and then
         // reads the index.
         fence(Ordering::SeqCst);
@@ -318,10 +363,11 @@ impl Virtqueue {
     /// Asks the driver for no kicks. With event indices nothing has to be done: the driver kicks
     /// once for the entry that the last [`Virtqueue::want_kicks`] named.
     #[inline]
-    pub(super) fn suppress_kicks(&mut self) {
+    pub(super) fn suppress_kicks(&mut self, log: Option<&DirtyLog>) {
         if !self.event_index && !self.suppressed {
             self.suppressed = true;
             self.rings.used.store_le16(0, NO_NOTIFY);
+            self.mark_used(log, 0, size_of::<u16>());
         }
     }
 
@@ -329,14 +375,16 @@ impl Virtqueue {
     ///
     /// # Errors
     /// If the driver broke a rule.
-    pub(super) fn want_kicks(&mut self) -> Result<bool, Fault> {
-        if self.event_index {
+    pub(super) fn want_kicks(&mut self, log: Option<&DirtyLog>) -> Result<bool, Fault> {
+        let (at, value) = if self.event_index {
             let at = RING_HEAD + USED_ENTRY * usize::from(self.size);
-            self.rings.used.store_le16(at, self.next_available);
+            (at, self.next_available)
         } else {
             self.suppressed = false;
-            self.rings.used.store_le16(0, 0);
-        }
+            (0, 0)
+        };
+        self.rings.used.store_le16(at, value);
+        self.mark_used(log, at, size_of::<u16>());
         // The wish must be visible before the index is read, as in `publish`.
         fence(Ordering::SeqCst);
         self.look()

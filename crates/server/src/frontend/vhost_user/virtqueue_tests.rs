@@ -42,6 +42,7 @@ impl Driver {
             base,
             event_index,
             indirect: true,
+            logged_at: None,
         });
         Driver {
             memory,
@@ -257,8 +258,8 @@ fn answers_are_seen_when_they_are_published() {
     }
     let used = driver.mem(USED, 128);
     assert_eq!(used.load_le16(INDEX), base, "not yet");
-    assert!(driver.ring.publish(), "the driver wants a notification");
-    assert!(!driver.ring.publish(), "there is nothing more");
+    assert!(driver.ring.publish(None), "the driver wants a notification");
+    assert!(!driver.ring.publish(None), "there is nothing more");
     assert_eq!(used.load_le16(INDEX), base.wrapping_add(3));
     assert!(driver.ring.is_drained());
     assert_eq!(driver.ring.next_available(), base.wrapping_add(3));
@@ -276,17 +277,17 @@ fn without_event_indices_flags_suppress_kicks_and_notifications() {
     let mut driver = Driver::new(0, false);
     driver.describe(0, (DATA, 16), 0);
     let flags = |driver: &Driver| driver.mem(USED, 4).load_le16(0);
-    driver.ring.suppress_kicks();
+    driver.ring.suppress_kicks(None);
     assert_eq!(flags(&driver), NO_NOTIFY);
-    assert_eq!(driver.ring.want_kicks(), Ok(false));
+    assert_eq!(driver.ring.want_kicks(None), Ok(false));
     assert_eq!(flags(&driver), 0);
     driver.offer(0);
-    assert_eq!(driver.ring.want_kicks(), Ok(true), "one came meanwhile");
+    assert_eq!(driver.ring.want_kicks(None), Ok(true), "one came meanwhile");
     assert_eq!(driver.take(), Ok(Some(0)));
     driver.ring.begin(0, driver.mem(DATA, 1));
     driver.mem(AVAILABLE, 4).store_le16(0, NO_INTERRUPT);
     driver.ring.end(0, 0, 1);
-    assert!(!driver.ring.publish());
+    assert!(!driver.ring.publish(None));
 }
 
 #[test]
@@ -304,12 +305,68 @@ fn with_event_indices_a_notification_comes_when_the_index_passes_the_wish() {
         driver.mem(AVAILABLE, 64).store_le16(wish_at, wish);
         (0..answers).for_each(|_| driver.serve(0));
         let expected = passes(before, answers as u16, wish);
-        assert_eq!(driver.ring.publish(), expected, "{before} {answers} {wish}");
+        assert_eq!(
+            driver.ring.publish(None),
+            expected,
+            "{before} {answers} {wish}"
+        );
         before = before.wrapping_add(answers as u16);
     }
     let kick_at = RING_HEAD + USED_ENTRY * usize::from(SIZE);
-    assert_eq!(driver.ring.want_kicks(), Ok(false));
+    assert_eq!(driver.ring.want_kicks(None), Ok(false));
     assert_eq!(driver.mem(USED, 128).load_le16(kick_at), before);
+}
+
+#[test]
+fn what_is_written_to_the_used_ring_is_marked_where_it_is_logged() {
+    use super::super::guest_memory::testing::memfd;
+    const PAGE: u64 = 4096;
+    let (file, base) = (memfd(PAGE), SIZE - 1);
+    let log = DirtyLog::map(&file, 0, PAGE).expect("a log");
+    let marked = || -> Vec<u64> {
+        use std::os::unix::fs::FileExt;
+        let mut bits = [0; 8];
+        file.read_exact_at(&mut bits, 0).expect("inside");
+        file.write_all_at(&[0; 8], 0).expect("inside");
+        let bits = u64::from_le_bytes(bits);
+        (0..64).filter(|page| bits >> page & 1 != 0).collect()
+    };
+    let mut driver = Driver::new(base, true);
+    for (head, last) in [(0, false), (1, true)] {
+        driver.describe(head, (DATA, 16), 0);
+        driver.offer(head);
+        assert_eq!(driver.take(), Ok(Some(head)));
+        driver.ring.begin(head, driver.mem(DATA + 100, 1));
+        driver.ring.end(head, 0, 1);
+        assert_eq!(marked(), [0; 0], "before it is shown");
+        if last {
+            continue;
+        }
+        driver.ring.publish(Some(&log));
+        assert_eq!(marked(), [0; 0], "this ring is not logged");
+        // The last entry ends where the third page does, and the event index follows.
+        let entries = RING_HEAD + USED_ENTRY * usize::from(SIZE);
+        driver.ring.log_at(Some(3 * PAGE - entries as u64));
+    }
+    // The second answer has the first entry again.
+    driver.ring.publish(Some(&log));
+    assert_eq!(marked(), [2]);
+    driver.ring.want_kicks(Some(&log)).expect("no fault");
+    assert_eq!(marked(), [3], "the event index");
+    // An entry at each end of the ring, of which the last is on the page of its own.
+    let mut driver = Driver::new(base, false);
+    driver.ring.log_at(Some(
+        PAGE - (RING_HEAD + USED_ENTRY * usize::from(base)) as u64,
+    ));
+    for head in 0..2 {
+        driver.describe(head, (DATA, 16), 0);
+        driver.serve(head);
+    }
+    driver.ring.publish(Some(&log));
+    assert_eq!(marked(), [0, 1]);
+    driver.ring.want_kicks(Some(&log)).expect("no fault");
+    driver.ring.suppress_kicks(Some(&log));
+    assert_eq!(marked(), [0], "the flags");
 }
 
 #[test]
@@ -358,7 +415,7 @@ fn a_driver_has_no_more_requests_than_entries_before_it_sees_answers() {
     driver.offer(0);
     let refused = Err("more requests at a time than the queue has entries");
     assert_eq!(driver.take(), refused);
-    driver.ring.publish();
+    driver.ring.publish(None);
     assert_eq!(driver.take(), Ok(Some(0)));
 }
 

@@ -4,6 +4,7 @@
 pub mod shadow;
 pub mod store_model;
 pub mod vhost_guest;
+pub mod vhost_log;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};

@@ -3,6 +3,8 @@
 //! The driver keeps to the rules of notifications strictly: it kicks only when the device asks for
 //! it and looks at answers only after it was notified, so that a lost one fails the test.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -16,9 +18,10 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-/// Feature bits (virtio 1.2; the last but one is `VHOST_USER_F_PROTOCOL_FEATURES`).
+/// Feature bits (virtio 1.2, and of vhost: `VHOST_F_LOG_ALL`, `VHOST_USER_F_PROTOCOL_FEATURES`).
 pub const FLUSH: u64 = 1 << 9;
 pub const CONFIG_WCE: u64 = 1 << 11;
+pub const LOG_ALL: u64 = 1 << 26;
 pub const INDIRECT_DESC: u64 = 1 << 28;
 pub const EVENT_IDX: u64 = 1 << 29;
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -48,11 +51,14 @@ pub const DATA_MAX: usize = 64 << 10;
 /// Guest memory begins here, and in the front-end's address space there.
 pub const GUEST: u64 = 0x10_0000;
 pub const USER: u64 = 0x7f00_0000_0000;
+/// Bytes of a page of guest memory.
+pub const PAGE: u64 = 0x1000;
 /// Bytes of guest memory for each queue: rings, tables, headers, then data.
-const QUEUE_BYTES: u64 = 2 << 20;
+pub const QUEUE_BYTES: u64 = 2 << 20;
 const DESCRIPTORS: u64 = 0;
 pub const AVAILABLE: u64 = 0x1000;
-pub const USED: u64 = 0x2000;
+/// The ring's second half, and the event index behind it, are on a page of their own.
+pub const USED: u64 = 0x3000 - 4 - 8 * SIZE as u64 / 2;
 const TABLES: u64 = 0x4000;
 const HEADERS: u64 = 0x8000;
 const DATA: u64 = 0x10_0000;
@@ -88,6 +94,10 @@ pub struct Guest {
     pub memory: File,
     features: u64,
     queues: Vec<Queue>,
+    /// Pages of the file that the driver has written.
+    pub written: RefCell<BTreeSet<u64>>,
+    /// True if queues are started with their used rings logged.
+    logged: bool,
 }
 
 /// Makes guest memory for a number of queues.
@@ -119,7 +129,8 @@ pub fn connect(socket: &Path, features: u64) -> vhost::Result<Frontend> {
         | VhostUserProtocolFeatures::CONFIG
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::RESET_DEVICE
-        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+        | VhostUserProtocolFeatures::LOG_SHMFD;
     assert!(protocol.contains(wanted), "{protocol:?}");
     frontend.set_protocol_features(wanted)?;
     frontend.set_features(features)?;
@@ -160,6 +171,8 @@ impl Guest {
             memory,
             features,
             queues: Vec::new(),
+            written: RefCell::default(),
+            logged: false,
         };
         let table = [region(&guest.memory)];
         guest.frontend.set_mem_table(&table).expect("memory");
@@ -184,21 +197,12 @@ impl Guest {
 
     /// Starts a queue where its rings stand.
     pub fn start_queue(&mut self, index: usize) {
-        let base = USER + self.base(index);
+        let addresses = self.addresses(index);
         let (queue, frontend) = (&self.queues[index], &mut self.frontend);
         frontend.set_vring_num(index, SIZE).expect("a size");
         frontend
             .set_vring_base(index, queue.available)
             .expect("an index");
-        let addresses = VringConfigData {
-            queue_max_size: SIZE,
-            queue_size: SIZE,
-            flags: 0,
-            desc_table_addr: base + DESCRIPTORS,
-            used_ring_addr: base + USED,
-            avail_ring_addr: base + AVAILABLE,
-            log_addr: None,
-        };
         frontend
             .set_vring_addr(index, &addresses)
             .expect("addresses");
@@ -209,6 +213,33 @@ impl Guest {
             .set_vring_call(index, &queue.call)
             .expect("an eventfd");
         frontend.set_vring_enable(index, true).expect("it runs");
+    }
+
+    /// Returns the addresses of a queue's rings.
+    pub fn addresses(&self, index: usize) -> VringConfigData {
+        let base = USER + self.base(index);
+        VringConfigData {
+            queue_max_size: SIZE,
+            queue_size: SIZE,
+            // `VHOST_VRING_F_LOG`
+            flags: u32::from(self.logged),
+            desc_table_addr: base + DESCRIPTORS,
+            used_ring_addr: base + USED,
+            avail_ring_addr: base + AVAILABLE,
+            log_addr: self.logged.then(|| GUEST + self.base(index) + USED),
+        }
+    }
+
+    /// Has the device log what it writes, or no longer, while the queues run, as QEMU does.
+    pub fn set_logged(&mut self, logged: bool) {
+        self.logged = logged;
+        let features = self.features | if logged { LOG_ALL } else { 0 };
+        self.frontend.set_features(features).expect("accepted");
+        for index in 0..self.queues.len() {
+            let addresses = self.addresses(index);
+            let set = self.frontend.set_vring_addr(index, &addresses);
+            set.expect("addresses");
+        }
     }
 
     /// Starts a queue that was stopped at an index.
@@ -234,6 +265,8 @@ impl Guest {
 
     pub fn put(&self, at: u64, bytes: &[u8]) {
         self.memory.write_all_at(bytes, at).expect("inside");
+        let pages = at / PAGE..(at + bytes.len() as u64).div_ceil(PAGE);
+        self.written.borrow_mut().extend(pages);
     }
 
     pub fn u16_at(&self, at: u64) -> u16 {
