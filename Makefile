@@ -92,6 +92,11 @@ bench-nbd: build ## Compare serving NBD with nbdkit, other servers and a floor t
 	@scripts/setup bench
 	@python3 bench/nbd.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: bench-vhost
+bench-vhost: build ## Compare disks by vhost-user-blk with qemu-storage-daemon's
+	@scripts/setup bench
+	@python3 bench/vhost.py --tidegate $(TIDEGATE) $(ARGS)
+
 .PHONY: fair
 fair: build ## Share disks live, fio over NBD: a bottleneck, vFair's figures 9 and 10, this machine's disk
 	@scripts/setup bench

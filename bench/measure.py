@@ -145,7 +145,7 @@ class Running:
             start_new_session=True,  # Ctrl-C is for us; we end the server.
         )
         try:
-            self.wait_for_socket()
+            self.wait_for_socket(self.sock)
         except BaseException:
             self.stop()
             raise
@@ -155,12 +155,13 @@ class Running:
         self.stop()
         self.sock.unlink(missing_ok=True)
 
-    def wait_for_socket(self):
+    def wait_for_socket(self, sock):
+        """Waits until the server listens on a socket."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             with socket.socket(socket.AF_UNIX) as probe:
                 try:
-                    probe.connect(str(self.sock))
+                    probe.connect(str(sock))
                     return
                 except OSError:
                     pass

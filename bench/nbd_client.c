@@ -2,8 +2,7 @@
  *
  * Each connection has a thread, which keeps DEPTH requests outstanding: it takes all replies that
  * have arrived with one recv and sends as many new requests with one sendmsg. Offsets are random
- * and aligned to BLOCK. Each 4 KiB block of a disk begins with its number (64 bits, little-endian,
- * as `measure.py` fills them); writes keep that and reads check it.
+ * and aligned to BLOCK; reads check what they get (load.h).
  *
  *     nbd_client SOCKET EXPORTS RW BLOCK DEPTH CLIENTS SECONDS BYTES
  *
@@ -12,25 +11,18 @@
  * requests, seconds, the latencies' mean_us, p50_us and p99_us, and the client's CPU, cpu_us.
  */
 #define _GNU_SOURCE
-#include <endian.h>
+#define PROGRAM "nbd_client"
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "load.h"
 #include "nbd_wire.h"
 
-enum { PAGE = 4096, DEPTH_MAX = 128, CLIENTS_MAX = 64, BLOCK_MAX = 1 << 20 };
-enum { IN_BYTES = 1 << 20, SILENCE_MS = 10000, FLUSH_AFTER_WRITES = 4, READ_PERCENT = 70 };
-enum { SUB_BUCKETS = 64, BUCKETS = 64 * SUB_BUCKETS };
+enum { IN_BYTES = 1 << 20, FLUSH_AFTER_WRITES = 4, READ_PERCENT = 70 };
 
 /* A request that may be outstanding; its index is the cookie. */
 struct slot {
@@ -40,7 +32,7 @@ struct slot {
 };
 
 struct connection {
-    pthread_t thread;
+    struct worker worker;
     int sock, outstanding, free_n, writes_since_flush;
     const char *export;
     struct slot slots[DEPTH_MAX];
@@ -49,40 +41,11 @@ struct connection {
     int out_at, out_n;
     char *in;
     size_t in_capacity, in_at, in_end;
-    uint64_t random, requests, latency_ns, last_ns;
-    uint64_t histogram[BUCKETS];
 };
 
 static const char *path, *kind;
 static uint32_t block, depth, clients, seconds;
 static uint64_t bytes;
-static pthread_barrier_t start;
-
-#define FAIL(...) (fprintf(stderr, "nbd_client: " __VA_ARGS__), fputc('\n', stderr), exit(1))
-
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000ull + time.tv_nsec;
-}
-
-/* Buckets of 1/64 of a power of two. */
-static int bucket_of(uint64_t ns)
-{
-    if (ns < SUB_BUCKETS)
-        return ns;
-    int shift = 63 - __builtin_clzll(ns) - 6;
-    return (shift + 1) * SUB_BUCKETS + (ns >> shift) - SUB_BUCKETS;
-}
-
-static double bucket_us(int bucket)
-{
-    int shift = bucket / SUB_BUCKETS - 1;
-    if (shift < 0)
-        return bucket / 1e3;
-    return ((bucket % SUB_BUCKETS + SUB_BUCKETS + 0.5) * (double)(1ull << shift)) / 1e3;
-}
 
 static void receive_exactly(int sock, void *to, size_t length)
 {
@@ -118,22 +81,13 @@ static int connect_to(const char *export)
     return sock;
 }
 
-static uint64_t next_random(struct connection *c)
-{
-    /* xorshift64, Marsaglia 2003. */
-    c->random ^= c->random << 13;
-    c->random ^= c->random >> 7;
-    c->random ^= c->random << 17;
-    return c->random;
-}
-
 static int next_type(struct connection *c)
 {
     switch (kind[0]) {
     case 'r':
         return READ;
     case 'm':
-        return (next_random(c) >> 32) % 100 < READ_PERCENT ? READ : WRITE;
+        return (next_random(&c->worker) >> 32) % 100 < READ_PERCENT ? READ : WRITE;
     case 'f':
         if (c->writes_since_flush++ < FLUSH_AFTER_WRITES)
             return WRITE;
@@ -155,17 +109,15 @@ static void prepare_requests(struct connection *c)
         int index = c->free[--c->free_n];
         struct slot *slot = &c->slots[index];
         int type = next_type(c);
-        uint64_t offset = type == FLUSH ? 0 : (next_random(c) >> 16) % (bytes / block) * block;
+        uint64_t chosen = (next_random(&c->worker) >> 16) % (bytes / block) * block;
+        uint64_t offset = type == FLUSH ? 0 : chosen;
         uint32_t length = type == FLUSH ? 0 : block;
         slot->sent_ns = sent_ns;
         slot->request = (struct request){ htobe32(REQUEST_MAGIC), 0, htobe16(type), htobe64(index),
                                           htobe64(offset), htobe32(length) };
         c->out[c->out_n++] = (struct iovec){ &slot->request, sizeof slot->request };
         if (type == WRITE) {
-            for (uint32_t at = 0; at < block; at += PAGE) {
-                uint64_t number = htole64((offset + at) / PAGE);
-                memcpy(slot->data + at, &number, 8);
-            }
+            number_pages(slot->data, block, offset);
             c->out[c->out_n++] = (struct iovec){ slot->data, block };
         }
         c->outstanding++;
@@ -205,20 +157,13 @@ static void take_replies(struct connection *c)
         size_t whole = sizeof reply + (is_read ? block : 0);
         if (c->in_end - c->in_at < whole)
             break;
-        for (uint32_t at = 0; is_read && at < block; at += PAGE) {
-            uint64_t number, wanted = (be64toh(slot->request.offset) + at) / PAGE;
-            memcpy(&number, c->in + c->in_at + sizeof reply + at, 8);
-            if (le64toh(number) != wanted)
-                FAIL("other data than the disk's at block %llu", (unsigned long long)wanted);
-        }
+        if (is_read)
+            check_pages(c->in + c->in_at + sizeof reply, block, be64toh(slot->request.offset));
         c->in_at += whole;
         c->free[c->free_n++] = index;
         c->outstanding--;
-        c->requests++;
-        c->latency_ns += ns - slot->sent_ns;
-        c->histogram[bucket_of(ns - slot->sent_ns)]++;
+        count_request(&c->worker, slot->sent_ns, ns);
     }
-    c->last_ns = ns;
     size_t left = c->in_end - c->in_at;
     if (left == 0 || c->in_capacity - c->in_at < block + sizeof(struct reply)) {
         memmove(c->in, c->in + c->in_at, left);
@@ -269,22 +214,12 @@ static void *run(void *argument)
     return NULL;
 }
 
-static void *allocate(size_t length)
-{
-    void *memory = NULL;
-    if (posix_memalign(&memory, PAGE, length))
-        FAIL("no memory");
-    memset(memory, 0, length);
-    return memory;
-}
-
 static struct connection *open_connection(int number, char **exports, int exports_n)
 {
     struct connection *c = allocate(sizeof *c);
     struct timeval silence = { .tv_sec = SILENCE_MS / 1000 };
     c->sock = connect_to(exports[number % exports_n]);
     setsockopt(c->sock, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof silence);
-    c->random = 0x9e3779b97f4a7c15ull * (number + 1);
     c->in_capacity = IN_BYTES + block + sizeof(struct reply);
     c->in = allocate(c->in_capacity);
     for (uint32_t index = 0; index < depth; index++) {
@@ -294,25 +229,16 @@ static struct connection *open_connection(int number, char **exports, int export
     return c;
 }
 
-static double percentile_us(const uint64_t *histogram, uint64_t requests, double share)
-{
-    uint64_t wanted = requests * share, seen = 0;
-    for (int bucket = 0; bucket < BUCKETS; bucket++)
-        if ((seen += histogram[bucket]) > wanted)
-            return bucket_us(bucket);
-    return 0;
-}
-
 int main(int count, char **arguments)
 {
     if (count != 9) {
         fprintf(stderr, "usage: nbd_client SOCKET EXPORTS RW BLOCK DEPTH CLIENTS SECONDS BYTES\n");
         return 2;
     }
-    char *exports[CLIENTS_MAX];
+    char *exports[WORKERS_MAX];
     int exports_n = 0;
     path = arguments[1];
-    for (char *name = strtok(arguments[2], ","); name && exports_n < CLIENTS_MAX;
+    for (char *name = strtok(arguments[2], ","); name && exports_n < WORKERS_MAX;
          name = strtok(NULL, ","))
         exports[exports_n++] = name;
     kind = arguments[3];
@@ -324,39 +250,13 @@ int main(int count, char **arguments)
     int is_known = !strcmp(kind, "read") || !strcmp(kind, "write") || !strcmp(kind, "mixed")
         || !strcmp(kind, "fsync");
     if (!is_known || exports_n == 0 || block < PAGE || block > BLOCK_MAX || block % PAGE
-        || depth < 1 || depth > DEPTH_MAX || clients < 1 || clients > CLIENTS_MAX || seconds < 1
+        || depth < 1 || depth > DEPTH_MAX || clients < 1 || clients > WORKERS_MAX || seconds < 1
         || bytes < block)
         FAIL("no such load");
 
-    struct connection *connections[CLIENTS_MAX];
-    pthread_barrier_init(&start, NULL, clients + 1);
-    for (uint32_t number = 0; number < clients; number++) {
-        connections[number] = open_connection(number, exports, exports_n);
-        pthread_create(&connections[number]->thread, NULL, run, connections[number]);
-    }
-    struct rusage before, after;
-    pthread_barrier_wait(&start);
-    getrusage(RUSAGE_SELF, &before);
-    uint64_t begin_ns = now_ns(), last_ns = 0, requests = 0, latency_ns = 0;
-    static uint64_t histogram[BUCKETS];
-    for (uint32_t number = 0; number < clients; number++) {
-        struct connection *c = connections[number];
-        pthread_join(c->thread, NULL);
-        requests += c->requests;
-        latency_ns += c->latency_ns;
-        last_ns = c->last_ns > last_ns ? c->last_ns : last_ns;
-        for (int bucket = 0; bucket < BUCKETS; bucket++)
-            histogram[bucket] += c->histogram[bucket];
-    }
-    getrusage(RUSAGE_SELF, &after);
-    double cpu_us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec
-                     + after.ru_stime.tv_sec - before.ru_stime.tv_sec) * 1e6
-        + after.ru_utime.tv_usec - before.ru_utime.tv_usec
-        + after.ru_stime.tv_usec - before.ru_stime.tv_usec;
-    printf("{\"requests\": %llu, \"seconds\": %.4f, \"mean_us\": %.2f, \"p50_us\": %.2f, "
-           "\"p99_us\": %.2f, \"cpu_us\": %.3f}\n",
-           (unsigned long long)requests, (last_ns - begin_ns) / 1e9, latency_ns / 1e3 / requests,
-           percentile_us(histogram, requests, 0.5), percentile_us(histogram, requests, 0.99),
-           cpu_us / requests);
+    struct worker *workers[WORKERS_MAX];
+    for (uint32_t number = 0; number < clients; number++)
+        workers[number] = &open_connection(number, exports, exports_n)->worker;
+    run_load(workers, clients, run);
     return 0;
 }

@@ -18,5 +18,6 @@ mod store_kill;
 mod tenants;
 mod transfers;
 mod vhost_hostile;
+mod vhost_load;
 mod vhost_migration;
 mod vhost_user;
