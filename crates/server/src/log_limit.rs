@@ -41,15 +41,18 @@ pub(crate) static NOT_ACCEPTED: LogLimit = LogLimit::new("listeners that cannot 
 pub(crate) static GONE: LogLimit = LogLimit::new("clients gone");
 /// Clients that were cut off for a protocol violation or for making no progress.
 pub(crate) static CUT_OFF: LogLimit = LogLimit::new("clients cut off");
+/// Queues with requests that an earlier session left in flight.
+pub(crate) static RECOVERED: LogLimit = LogLimit::new("queues recovered");
 
 /// Every limit: the suppressed lines of one that is missing here are never reported.
-static ALL: [&LogLimit; 6] = [
+static ALL: [&LogLimit; 7] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
     &REFUSED,
     &NOT_ACCEPTED,
     &GONE,
     &CUT_OFF,
+    &RECOVERED,
 ];
 
 impl LogLimit {

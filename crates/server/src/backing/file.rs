@@ -17,8 +17,9 @@ use crate::disk_file_monitor::{State, Watched};
 use crate::ring::sys;
 
 /// Time for which a lock of another process is waited for: the kernel releases the locks of a
-/// killed daemon only when its last I/O has ended.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// killed daemon only when its last I/O has ended. Until then a request of the killed daemon must
+/// not be made again, or its first write may come after a later one to the same blocks.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Pause between two attempts to lock.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -113,13 +114,13 @@ impl OpenFile {
                 source,
             }
         };
-        let (plain, created) = retry_while_in_use(|| open_or_create(path, config))?;
+        let (plain, created) = retry_while_in_use(path, || open_or_create(path, config))?;
         // The creator of a file fills it, even if its guest may only read.
         let writable = created || !config.read_only;
         let Checked { block_device, size } = check_file(path, &plain, config, writable)?;
         let (file, direct, in_memory) =
-            retry_while_in_use(|| reopen(path, &plain, config, block_device, size))?;
-        retry_while_in_use(|| match sys::lock(&file, !config.read_only) {
+            retry_while_in_use(path, || reopen(path, &plain, config, block_device, size))?;
+        retry_while_in_use(path, || match sys::lock(&file, !config.read_only) {
             Ok(true) => Ok(()),
             Ok(false) => Err(OpenError::InUse {
                 path: path.to_owned(),
@@ -184,12 +185,22 @@ fn options(read_only: bool, flags: i32) -> OpenOptions {
 
 /// Repeats an attempt that fails with `InUse` for up to [`LOCK_TIMEOUT`].
 fn retry_while_in_use<T>(
+    path: &Path,
     mut attempt: impl FnMut() -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
     let until = Instant::now() + LOCK_TIMEOUT;
+    let mut waits = false;
     loop {
         match attempt() {
             Err(OpenError::InUse { .. }) if Instant::now() < until => {
+                if !std::mem::replace(&mut waits, true) {
+                    tracing::warn!(
+                        path = %path.display(),
+                        "another process has locked the file: waiting up to {} s, because I/O of \
+                         a daemon that was killed may still be in flight",
+                        LOCK_TIMEOUT.as_secs()
+                    );
+                }
                 std::thread::sleep(LOCK_RETRY_INTERVAL);
             }
             other => return other,

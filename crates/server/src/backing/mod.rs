@@ -212,7 +212,8 @@ impl OpenError {
                  `{key}` under [daemon] is the time-out"
             ),
             OpenError::InUse { path } => format!(
-                "one process at a time may serve a disk: stop the other one (`fuser {}` names it)",
+                "one process at a time may serve a disk: stop the other one (`fuser {}` names it); \
+                 if it names none, I/O of a killed process is still in flight: start later",
                 path.display()
             ),
             OpenError::Size { found, .. } => format!(

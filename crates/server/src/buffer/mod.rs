@@ -272,6 +272,10 @@ impl Mem {
     #[inline]
     pub fn write_once<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
         let to = self.slice(offset, N);
+        #[cfg(test)]
+        if kill::has_come() {
+            return;
+        }
         // SAFETY: the range is mapped and writable (module invariant), and bytes need no alignment.
         unsafe { to.ptr().cast::<[u8; N]>().write_volatile(bytes) };
     }
@@ -287,8 +291,12 @@ impl Mem {
     /// before (release). Panics if it is not inside the range, or not aligned.
     #[inline]
     pub fn store_le16(&self, offset: usize, value: u16) {
-        self.atomic16(offset)
-            .store(value.to_le(), Ordering::Release);
+        let at = self.atomic16(offset);
+        #[cfg(test)]
+        if kill::has_come() {
+            return;
+        }
+        at.store(value.to_le(), Ordering::Release);
     }
 
     /// Sets bits of the byte at `offset`, behind everything that was written before (release).
@@ -355,6 +363,34 @@ pub fn sub_ranges(ranges: &[Mem], mut offset: usize, mut len: usize, out: &mut V
         len -= n;
     }
     assert_eq!(len, 0, "ranges shorter than asked");
+}
+
+/// Kill of a process between two stores to memory that it shares, for tests.
+#[cfg(test)]
+pub(crate) mod kill {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Stores that are still made; `None` outside of [`after`].
+        static STORES: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    /// Runs `body` on this thread, of which only the first `stores` stores are made by
+    /// [`Mem::write_once`](super::Mem::write_once) and [`Mem::store_le16`](super::Mem::store_le16).
+    /// Returns true if that was all of them.
+    pub(crate) fn after(stores: usize, body: impl FnOnce()) -> bool {
+        // One more than are made, so that 0 means that one was not.
+        STORES.set(Some(stores + 1));
+        body();
+        STORES.take() != Some(0)
+    }
+
+    /// Counts a store; returns true if it must not be made.
+    pub(super) fn has_come() -> bool {
+        let left = STORES.get().map(|left| left.saturating_sub(1));
+        STORES.set(left);
+        left == Some(0)
+    }
 }
 
 #[cfg(test)]

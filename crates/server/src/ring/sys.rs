@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -135,6 +135,22 @@ pub fn unlock(file: &File) {
     lock.l_whence = libc::SEEK_SET as i16;
     // SAFETY: the command takes a pointer to a `flock`, which is ours.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
+}
+
+/// Makes a file of `len` zeroes in memory, whose length cannot be changed by anybody
+/// (`memfd_create(2)` with seals).
+pub fn sealed_memory_file(name: &CStr, len: u64) -> io::Result<File> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a C string; the result is checked before it is owned.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    check(fd)?;
+    // SAFETY: a descriptor that was just made has no other owner.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(len)?;
+    let seals = libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+    // SAFETY: takes no memory; the descriptor is open because it is owned.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+    Ok(file)
 }
 
 /// Returns the size of a block device in bytes.

@@ -20,4 +20,5 @@ mod transfers;
 mod vhost_hostile;
 mod vhost_load;
 mod vhost_migration;
+mod vhost_recovery;
 mod vhost_user;

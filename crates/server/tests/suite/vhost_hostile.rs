@@ -1,10 +1,14 @@
 //! Guests and hypervisors that break the rules of vhost-user: theirs is the only device that stops,
 //! and the next front-end is served.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
 use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserInflight;
 use vhost::{VhostBackend, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -238,6 +242,137 @@ fn files_of_the_wrong_kind_end_the_session_alone() {
     }
     guest.leave();
     scene.goes_on("an eventfd that is full");
+    scene.server.stop().unwrap();
+}
+
+/// Hands over memory that records requests in flight, of a device whose queue is stopped.
+fn set_record(guest: &mut Guest, described: VhostUserInflight, file: &File) -> vhost::Result<()> {
+    guest.stop_queue(0);
+    (guest.frontend).set_inflight_fd(&described, file.as_raw_fd())
+}
+
+/// Starts a queue that was stopped.
+fn start_again(guest: &mut Guest) -> vhost::Result<()> {
+    let kick = EventFd::new(EFD_NONBLOCK).unwrap();
+    guest.frontend.set_vring_kick(0, &kick)
+}
+
+#[test]
+fn memory_for_requests_in_flight_that_makes_no_sense_ends_the_session_alone() {
+    let mut scene = Scene::new();
+    let on_disk = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    on_disk.set_len(MIB).unwrap();
+    let file = memory(1);
+    let described = VhostUserInflight::new;
+    let last_page = u64::MAX - 4095;
+    let messages = [
+        ("too short for a queue", described(63, 0, 1, SIZE)),
+        ("beyond its file", described(2 * MIB, 2 * MIB, 64, 1024)),
+        ("no page", described(MIB, 8, 1, SIZE)),
+        ("wraps around", described(2 * MIB, last_page, 64, 1024)),
+        (
+            "more queues than there are",
+            described(2 * MIB, 0, 65, SIZE),
+        ),
+        ("longer queues than any", described(MIB, 0, 1, 1025)),
+    ];
+    for (what, message) in messages {
+        scene.stops(what, |guest| {
+            set_record(guest, message, &file).unwrap_err();
+        });
+    }
+    let sound = described(MIB, 0, 1, SIZE);
+    scene.stops("a file on a disk", |guest| {
+        set_record(guest, sound, &on_disk).unwrap_err();
+    });
+    scene.stops("a queue runs", |guest| {
+        let set = guest.frontend.set_inflight_fd(&sound, file.as_raw_fd());
+        set.unwrap_err();
+    });
+    scene.stops("a queue that is longer than its record", |guest| {
+        set_record(guest, described(MIB, 0, 1, SIZE / 2), &file).unwrap();
+        start_again(guest).unwrap_err();
+    });
+    scene.stops("more than any device has", |guest| {
+        let asked = described(0, 0, 65, 1024);
+        assert!(guest.frontend.get_inflight_fd(&asked).is_err());
+    });
+    scene.server.stop().unwrap();
+}
+
+#[test]
+fn records_of_requests_in_flight_with_other_bytes_stop_their_device_alone() {
+    // Offsets of the first queue's fields, and of a descriptor's.
+    const VERSION: u64 = 8;
+    const ENTRIES: u64 = 10;
+    const LAST_BATCH: u64 = 12;
+    const USED_INDEX: u64 = 14;
+    const MARK: u64 = 16 + 16 * 5;
+    const NEXT: u64 = MARK + 6;
+    const COUNTER: u64 = MARK + 8;
+    let mut scene = Scene::new();
+    type Bytes = &'static [(u64, &'static [u8])];
+    let records: [(&str, Bytes); 6] = [
+        ("an unknown version", &[(VERSION, &[2])]),
+        ("queues of another size", &[(ENTRIES, &[63])]),
+        ("a mark that is none", &[(MARK, &[2])]),
+        ("the last counter", &[(MARK, &[1]), (COUNTER, &[0xff; 8])]),
+        ("an old index", &[(MARK, &[1]), (USED_INDEX, &[0, 0x80])]),
+        (
+            "a loop of answers",
+            &[
+                (MARK, &[1]),
+                (LAST_BATCH, &[5, 0, 0xfe, 0xff]),
+                (NEXT, &[5]),
+            ],
+        ),
+    ];
+    let recorded = |scene: &Scene, bytes: Bytes| {
+        let mut guest = Guest::start_recorded(&scene.socket, ALL, 1);
+        guest.stop_queue(0);
+        let (_, file) = guest.record.as_ref().unwrap();
+        for (at, bytes) in bytes {
+            file.write_all_at(bytes, *at).unwrap();
+        }
+        guest
+    };
+    for (what, bytes) in records {
+        let mut guest = recorded(&scene, bytes);
+        start_again(&mut guest).unwrap_err();
+        assert!(guest.is_cut_off(), "{what}");
+        drop(guest);
+        scene.goes_on(what);
+    }
+    // A request that the driver has not offered: its descriptor is empty, or it is.
+    for what in ["no request", "a request before its time"] {
+        let mut guest = recorded(&scene, &[(MARK, &[1])]);
+        if what != "no request" {
+            let parts = [(0x8000, 16, 0), (0x9000, 512, WRITE), (0x9200, 1, WRITE)];
+            guest.describe(0, &parts, 5);
+        }
+        // The queue is enabled, so that the device may stop before it answers.
+        let _ = start_again(&mut guest);
+        assert!(guest.is_cut_off(), "{what}");
+        drop(guest);
+        scene.goes_on(what);
+    }
+    scene.server.stop().unwrap();
+}
+
+#[test]
+fn a_record_of_requests_in_flight_that_is_cut_short_stops_its_device_alone() {
+    let mut scene = Scene::new();
+    scene.stops("the record is gone", |guest| {
+        let file = memory(1);
+        set_record(guest, VhostUserInflight::new(MIB, 0, 1, SIZE), &file).unwrap();
+        guest.restart_at(0, 0);
+        guest.submit(0, OUT, 0, &[1; 512]);
+        guest.kick(0, 1);
+        guest.answers(0);
+        file.set_len(0).unwrap();
+        guest.submit(0, OUT, 0, &[2; 512]);
+        guest.kick_anyway(0);
+    });
     scene.server.stop().unwrap();
 }
 

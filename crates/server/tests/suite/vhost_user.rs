@@ -54,12 +54,33 @@ struct Pending {
     expected: Option<Vec<Option<u8>>>,
 }
 
+/// Returns the segment of a discard: first sector, number of sectors, flags.
+fn segment(first: usize, len: usize) -> Vec<u8> {
+    let mut segment = (first as u64).to_le_bytes().to_vec();
+    segment.extend((len as u32).to_le_bytes());
+    segment.extend([0; 4]);
+    segment
+}
+
 /// Sends random requests on all queues and compares what is read with a copy of the disk.
 fn run(guest: &mut Guest, queues: usize, sectors: usize, requests: usize, seed: u64) {
+    run_beside(guest, queues, sectors, requests, seed, |_| {});
+}
+
+/// Sends requests like [`run`]; `meanwhile` is called before each.
+pub(crate) fn run_beside(
+    guest: &mut Guest,
+    queues: usize,
+    sectors: usize,
+    requests: usize,
+    seed: u64,
+    mut meanwhile: impl FnMut(&mut Guest),
+) {
     let mut rng = Pcg64::seed_from_u64(seed);
     let mut copy: Vec<Option<u8>> = vec![Some(0); sectors * 512];
     let mut pending: Vec<Pending> = Vec::new();
     for _ in 0..requests {
+        meanwhile(guest);
         let queue = rng.random_range(0..queues);
         while !guest.has_room(queue) {
             let answers = guest.answers(queue);
@@ -74,9 +95,7 @@ fn run(guest: &mut Guest, queues: usize, sectors: usize, requests: usize, seed: 
         }
         let bytes = range.start * 512..range.end * 512;
         let mut expected = None;
-        let mut segment = (first as u64).to_le_bytes().to_vec();
-        segment.extend((len as u32).to_le_bytes());
-        segment.extend([0; 4]);
+        let mut segment = segment(first, len);
         let (kind, sector, data) = match rng.random_range(0..10) {
             0 => (FLUSH_REQUEST, 0, Vec::new()),
             1 => {

@@ -88,8 +88,10 @@ struct Queue {
 }
 
 impl Queue {
+    /// Returns true if requests are taken from the queue. One that is stopping takes those again
+    /// that an earlier session left: they are in flight, too.
     fn is_active(&self) -> bool {
-        self.enabled && !self.stopping
+        self.enabled && (!self.stopping || self.ring.left() > 0)
     }
 }
 
@@ -205,7 +207,9 @@ impl Connection {
             return false;
         }
         let lost_marks = self.log.as_ref().is_some_and(|log| log.is_truncated());
-        let is_truncated = self.memory.is_truncated() || lost_marks;
+        let mut rings = self.queues.iter().flatten().map(|queue| &queue.ring);
+        let lost_record = rings.any(Virtqueue::has_lost_record);
+        let is_truncated = self.memory.is_truncated() || lost_marks || lost_record;
         if !is_truncated {
             self.faults = faults;
         }
@@ -275,12 +279,17 @@ impl Connection {
             Change::Start {
                 queue,
                 setup,
+                record,
                 kick,
                 call,
                 enabled,
             } => {
-                let ring = Virtqueue::new(&setup);
-                self.start(port, queue, ring, (kick, call), enabled)
+                let mut ring = Virtqueue::new(&setup);
+                let recovered = record.map_or(Ok(()), |record| ring.recover(record));
+                let left = ring.left();
+                (recovered.map_err(|fault| format!("queue {queue}: {fault}")))
+                    .and_then(|()| self.start(port, queue, ring, (kick, call), enabled))
+                    .map(|_| left)
             }
             Change::Stop { queue } => match self.stop(port, queue) {
                 Some(base) => Ok(base),
@@ -361,7 +370,8 @@ impl Connection {
             port.ring.cancel(poll, failed);
         }
         let queue = self.queue(index);
-        if !queue.ring.is_drained() || queue.polled {
+        let takes_more = queue.enabled && queue.ring.left() > 0;
+        if !queue.ring.is_drained() || takes_more || queue.polled {
             return None;
         }
         let base = queue.ring.next_available();

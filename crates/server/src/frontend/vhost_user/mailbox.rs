@@ -19,6 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::GuestMemory;
+use super::inflight::QueueRecord;
 use super::virtqueue::{QueueSetup, Rings};
 use crate::ring::Wake;
 
@@ -31,10 +32,13 @@ pub(super) enum Change {
         memory: Arc<GuestMemory>,
         rings: Vec<(usize, Rings)>,
     },
-    /// Starts a queue, which must be stopped.
+    /// Starts a queue, which must be stopped. The outcome is the number of requests that an earlier
+    /// session left in flight.
     Start {
         queue: usize,
         setup: QueueSetup,
+        /// Record of the queue's requests in flight, if the front-end keeps one.
+        record: Option<QueueRecord>,
         /// Eventfd that the driver kicks.
         kick: File,
         /// Eventfd by which the driver is notified; `None` if it polls.

@@ -13,6 +13,7 @@ mod config_space;
 mod connection;
 mod dirty_log;
 mod guest_memory;
+mod inflight;
 mod mailbox;
 mod request;
 mod session;

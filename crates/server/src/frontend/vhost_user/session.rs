@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -26,9 +27,11 @@ use super::config_space::{
 use super::connection::{Opening, QUEUES_MAX};
 use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::{GuestMemory, REGIONS_MAX, Region, RegionAddress};
+use super::inflight::{InflightRegion, Layout, QueueRecord};
 use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
 use super::virtqueue::{QueueSetup, RingAddresses, Rings, SIZE_MAX, used_bytes};
 use crate::frontend::Volume;
+use crate::log_limit;
 
 /// Bytes of the configuration space that a front-end may read; those that this device has no
 /// fields for are zero.
@@ -78,6 +81,7 @@ impl Session {
             writeback: None,
             memory: Arc::default(),
             log: None,
+            inflight: None,
             queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
         };
         let session = Session {
@@ -101,7 +105,10 @@ impl Session {
         let mut handler = BackendReqHandler::from_stream(socket, device.clone());
         let reason = loop {
             match handler.handle_request() {
-                Ok(()) => {}
+                Ok(()) => device
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .keep_cache_mode(),
                 // The front-end has gone, or the loop has closed the connection.
                 Err(Error::Disconnected | Error::SocketBroken(_)) => break None,
                 Err(Error::ReqHandlerError(error)) => break Some(error.to_string()),
@@ -141,6 +148,8 @@ struct Device {
     /// Log of the last `SET_LOG_BASE`, used while `VHOST_F_LOG_ALL` is accepted. Covers guest
     /// memory and what the queues that run have in it.
     log: Option<Arc<DirtyLog>>,
+    /// Record of requests in flight that the front-end keeps, if it does.
+    inflight: Option<Arc<InflightRegion>>,
     queues: Vec<Queue>,
 }
 
@@ -167,6 +176,15 @@ impl Device {
         let write_through = self.has(CONFIG_WCE) && self.writeback != Some(true);
         self.mailbox
             .set_stable_writes(!self.has(FLUSH) || write_through);
+    }
+
+    /// Records the cache mode for the next session. A mode in which fewer writes are durable is
+    /// recorded only once the front-end has the answer to its message: until then the driver may
+    /// count on the mode before.
+    fn keep_cache_mode(&self) {
+        if let (Some(region), Some(writeback)) = (&self.inflight, self.writeback) {
+            region.set_writeback(writeback);
+        }
     }
 
     fn request(&self, change: Change) -> Result<u16> {
@@ -233,19 +251,30 @@ impl Device {
             indirect: self.has(INDIRECT_DESC),
             logged_at: self.queues[index].logged_at,
         };
+        let record = |region| QueueRecord::new(region, index, setup.size).map_err(refused);
+        let record = self.inflight.as_ref().map(record).transpose()?;
         let by_message = self.has(PROTOCOL_FEATURES);
         let queue = &mut self.queues[index];
         let copy = |file: &File| file.try_clone().map_err(Error::ReqHandlerError);
         let change = Change::Start {
             queue: index,
             setup,
+            record,
             kick: copy(queue.kick.as_ref().ok_or_else(|| refused("no kick"))?)?,
             call: queue.call.as_ref().map(copy).transpose()?,
             // Queues of front-ends that know no protocol features run without a message.
             enabled: queue.enabled.unwrap_or(!by_message),
         };
         queue.runs = true;
-        self.request(change).map(drop)
+        let left = self.request(change)?;
+        if left > 0 && log_limit::RECOVERED.allows(Instant::now()) {
+            tracing::info!(
+                export = %self.volume.name,
+                "queue {index}: requests that were in flight when the last session ended are done \
+                 again: {left}"
+            );
+        }
+        Ok(())
     }
 
     /// Stops a queue that runs, and notes where it stands.
@@ -302,6 +331,19 @@ fn address(region: &VhostUserMemoryRegion) -> RegionAddress {
         len: region.memory_size,
         offset: region.mmap_offset,
     }
+}
+
+/// Returns the layout of memory that records requests in flight.
+fn layout(of: &VhostUserInflight) -> Result<Layout> {
+    let (queues, entries) = (of.num_queues, of.queue_size);
+    let queues_fit = (1..=QUEUES_MAX).contains(&usize::from(queues));
+    if queues_fit && (1..=SIZE_MAX).contains(&entries) {
+        return Ok(Layout::new(queues, entries));
+    }
+    Err(refused(format!(
+        "memory for requests in flight of {queues} queues with {entries} entries: up to \
+         {QUEUES_MAX} queues with {SIZE_MAX} entries"
+    )))
 }
 
 /// Checks that a file is an eventfd, because nothing else may be waited for in a loop without harm.
@@ -460,6 +502,7 @@ impl VhostUserBackendReqHandlerMut for Device {
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::LOG_SHMFD)
     }
@@ -516,6 +559,10 @@ impl VhostUserBackendReqHandlerMut for Device {
         }
         self.writeback = Some(writeback == 1);
         self.put_cache_mode();
+        if writeback == 0 {
+            // Before the answer, because the driver counts on it from then on.
+            self.keep_cache_mode();
+        }
         Ok(())
     }
 
@@ -559,12 +606,34 @@ impl VhostUserBackendReqHandlerMut for Device {
         Err(not_offered())
     }
 
-    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        Err(not_offered())
+    fn get_inflight_fd(&mut self, of: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let layout = layout(of)?;
+        let file = layout.create().map_err(refused)?;
+        let made = VhostUserInflight::new(layout.bytes(), 0, of.num_queues, of.queue_size);
+        Ok((made, file))
     }
 
-    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
-        Err(not_offered())
+    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
+        if self.queues.iter().any(|queue| queue.runs) {
+            return Err(refused(
+                "memory for requests in flight while a queue runs: queues are stopped first",
+            ));
+        }
+        let layout = layout(given)?;
+        let region = InflightRegion::map(layout, &file, given.mmap_offset, given.mmap_size);
+        let region = region.map_err(refused)?;
+        // A front-end that connects again does not ask for the mode, which its driver knows.
+        self.writeback = match (self.writeback, region.writeback()) {
+            (Some(now), Some(before)) => Some(now && before),
+            (now, before) => now.or(before),
+        };
+        if region.is_truncated() {
+            return Err(refused("the memory for requests in flight is gone"));
+        }
+        self.inflight = Some(Arc::new(region));
+        self.put_cache_mode();
+        self.keep_cache_mode();
+        Ok(())
     }
 
     fn set_device_state_fd(

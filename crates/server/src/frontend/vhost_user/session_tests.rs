@@ -106,3 +106,58 @@ fn only_the_cache_mode_can_be_written_and_only_where_it_was_negotiated() {
     assert!(!write(mode, 32, &[0, 0]));
     assert!(!write(mode, 0, &[0; 8]));
 }
+
+#[test]
+fn a_driver_that_set_its_cache_mode_finds_it_in_the_next_session() {
+    let asked = VhostUserInflight::new(0, 0, 1, 128);
+    let mut kept = None;
+    stable_writes(|device| {
+        kept = Some(device.get_inflight_fd(&asked)?);
+        Ok(())
+    });
+    let (given, file) = kept.expect("the session made it");
+    // Hands the record over after the features, as QEMU does.
+    let begin = |device: &mut Device| {
+        device.set_features(1 << FLUSH | 1 << CONFIG_WCE)?;
+        device.set_inflight_fd(&given, file.try_clone().expect("a descriptor"))
+    };
+    let set = |device: &mut Device, writeback| {
+        let at = config_space::WRITEBACK;
+        device.set_config(at, &[writeback], VhostUserConfigFlags::WRITABLE)
+    };
+    let read = |device: &mut Device| device.get_config(0, 60, VhostUserConfigFlags::empty());
+    assert!(stable_writes(begin), "nobody has recorded a mode");
+    assert!(!stable_writes(|device| {
+        read(device)?;
+        begin(device)
+    }));
+    assert!(!stable_writes(begin), "the mode that the driver has read");
+    assert!(stable_writes(|device| {
+        begin(device)?;
+        set(device, 0)
+    }));
+    assert!(stable_writes(begin));
+    assert!(
+        stable_writes(|device| {
+            read(device)?;
+            begin(device)
+        }),
+        "the driver set it after it had read it"
+    );
+    assert!(!stable_writes(|device| {
+        begin(device)?;
+        set(device, 1)
+    }));
+    assert!(
+        stable_writes(begin),
+        "the front-end had no answer when the session ended"
+    );
+    assert!(!stable_writes(|device| {
+        begin(device)?;
+        set(device, 1)?;
+        // The answer has been sent.
+        device.keep_cache_mode();
+        Ok(())
+    }));
+    assert!(!stable_writes(begin));
+}

@@ -8,6 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::GuestMemory;
+use super::inflight::{InflightQueue, Left, QueueRecord};
 use crate::buffer::Mem;
 
 /// Largest queue in entries, as in QEMU.
@@ -147,6 +148,11 @@ pub(super) struct Virtqueue {
     taken: Box<[Taken]>,
     /// Number of requests that were taken and not answered.
     in_flight: u16,
+    /// Heads of requests that an earlier session took, to be taken again from the back; until then
+    /// no new one is.
+    left: Vec<u16>,
+    /// Record of requests in flight; `None` if the front-end keeps none.
+    inflight: Option<InflightQueue>,
 }
 
 impl Virtqueue {
@@ -171,7 +177,38 @@ impl Virtqueue {
             suppressed: false,
             taken: vec![Taken { status: None }; usize::from(setup.size)].into_boxed_slice(),
             in_flight: 0,
+            left: Vec::new(),
+            inflight: None,
         }
+    }
+
+    /// Goes on with the record of an earlier session, and records requests from now on. Nothing may
+    /// have been taken yet.
+    ///
+    /// # Errors
+    /// If the record cannot be one of this queue.
+    pub(super) fn recover(&mut self, record: QueueRecord) -> Result<(), Fault> {
+        let (inflight, left) = InflightQueue::recover(record, self.size, self.next_used)?;
+        self.inflight = Some(inflight);
+        if let Left::Requests(left) = left {
+            // Each entry that was taken is answered or left, whatever index the front-end sent: it
+            // knows the used index alone.
+            self.next_available = self.next_used.wrapping_add(left.len() as u16);
+            self.seen_available = self.next_available;
+            self.left = left;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of requests of an earlier session that were not taken again yet, at most
+    /// the queue's entries.
+    pub(super) fn left(&self) -> u16 {
+        self.left.len() as u16
+    }
+
+    /// Returns true if the memory that records requests in flight is gone.
+    pub(super) fn has_lost_record(&self) -> bool {
+        (self.inflight.as_ref()).is_some_and(InflightQueue::is_truncated)
     }
 
     /// Returns the index of the next available entry.
@@ -231,8 +268,14 @@ impl Virtqueue {
         memory: &GuestMemory,
         chain: &mut Chain,
     ) -> Result<Option<u16>, Fault> {
-        if self.next_available == self.seen_available && !self.look()? {
-            return Ok(None);
+        if self.next_available == self.seen_available {
+            if let Some(head) = self.left.pop() {
+                self.read_chain(memory, head, chain)?;
+                return Ok(Some(head));
+            }
+            if !self.look()? {
+                return Ok(None);
+            }
         }
         let at = RING_HEAD + 2 * usize::from(self.next_available & (self.size - 1));
         let head = u16::from_le_bytes(self.rings.available.read_once(at));
@@ -247,6 +290,9 @@ impl Virtqueue {
             return Err("a descriptor is available twice");
         }
         self.next_available = self.next_available.wrapping_add(1);
+        if let Some(inflight) = &mut self.inflight {
+            inflight.take(head);
+        }
         self.read_chain(memory, head, chain)?;
         Ok(Some(head))
     }
@@ -331,6 +377,9 @@ impl Virtqueue {
         entry[..4].copy_from_slice(&u32::from(head).to_le_bytes());
         entry[4..].copy_from_slice(&written.to_le_bytes());
         self.rings.used.write_once(at, entry);
+        if let Some(inflight) = &mut self.inflight {
+            inflight.end(head);
+        }
         self.next_used = self.next_used.wrapping_add(1);
         self.unpublished += 1;
         memory
@@ -347,6 +396,9 @@ impl Virtqueue {
             return false;
         }
         self.rings.used.store_le16(INDEX, self.next_used);
+        if let Some(inflight) = &mut self.inflight {
+            inflight.publish(self.next_used);
+        }
         self.mark_used(log, INDEX, size_of::<u16>());
         // The index must be visible before the driver's wish is read: it writes its wish and then
         // reads the index.
@@ -387,7 +439,8 @@ impl Virtqueue {
         self.mark_used(log, at, size_of::<u16>());
         // The wish must be visible before the index is read, as in `publish`.
         fence(Ordering::SeqCst);
-        self.look()
+        // New entries are not looked at before those that are left.
+        Ok(self.left() > 0 || self.look()?)
     }
 }
 
@@ -426,3 +479,7 @@ fn indirect_table(memory: &GuestMemory, of: &Descriptor) -> Result<(Mem, u16), F
 #[cfg(test)]
 #[path = "virtqueue_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod recovery_tests;

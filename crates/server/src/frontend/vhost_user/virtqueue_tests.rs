@@ -1,27 +1,44 @@
 use super::*;
 use crate::frontend::vhost_user::guest_memory::testing::table;
 
-const SIZE: u16 = 8;
+pub(super) const SIZE: u16 = 8;
 /// Guest addresses of the parts of the queue, of an indirect table and of data.
 const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 0x1000;
-const USED: u64 = 0x2000;
+pub(super) const USED: u64 = 0x2000;
 const INDIRECT_TABLE: u64 = 0x3000;
-const DATA: u64 = 0x4000;
+pub(super) const DATA: u64 = 0x4000;
 const END: u64 = 0x8000;
 /// Difference of addresses in the front-end's address space and of guest addresses.
 const USER: u64 = 0x7000_0000;
 
+/// Returns what a queue with rings in the first region of a table starts with.
+pub(super) fn setup(memory: &GuestMemory, base: u16, event_index: bool) -> QueueSetup {
+    let at = RingAddresses {
+        descriptors: USER + DESCRIPTORS,
+        available: USER + AVAILABLE,
+        used: USER + USED,
+    };
+    QueueSetup {
+        rings: Rings::locate(memory, SIZE, &at).expect("inside"),
+        size: SIZE,
+        base,
+        event_index,
+        indirect: true,
+        logged_at: None,
+    }
+}
+
 /// Driver's side of a queue.
-struct Driver {
-    memory: GuestMemory,
-    ring: Virtqueue,
+pub(super) struct Driver {
+    pub(super) memory: GuestMemory,
+    pub(super) ring: Virtqueue,
     chain: Chain,
     available: u16,
 }
 
 impl Driver {
-    fn new(base: u16, event_index: bool) -> Driver {
+    pub(super) fn new(base: u16, event_index: bool) -> Driver {
         Driver::with_memory(table(&[(0, USER, END)]), base, event_index)
     }
 
@@ -31,19 +48,7 @@ impl Driver {
             .at_guest(USED, 4)
             .expect("used")
             .store_le16(INDEX, base);
-        let at = RingAddresses {
-            descriptors: USER + DESCRIPTORS,
-            available: USER + AVAILABLE,
-            used: USER + USED,
-        };
-        let ring = Virtqueue::new(&QueueSetup {
-            rings: Rings::locate(&memory, SIZE, &at).expect("inside"),
-            size: SIZE,
-            base,
-            event_index,
-            indirect: true,
-            logged_at: None,
-        });
+        let ring = Virtqueue::new(&setup(&memory, base, event_index));
         Driver {
             memory,
             ring,
@@ -52,7 +57,7 @@ impl Driver {
         }
     }
 
-    fn mem(&self, at: u64, len: usize) -> Mem {
+    pub(super) fn mem(&self, at: u64, len: usize) -> Mem {
         self.memory.at_guest(at, len).expect("inside")
     }
 
@@ -67,11 +72,11 @@ impl Driver {
     }
 
     /// Writes a descriptor, whose successor is the next one of the table.
-    fn describe(&self, index: u16, range: (u64, u32), flags: u16) {
+    pub(super) fn describe(&self, index: u16, range: (u64, u32), flags: u16) {
         self.describe_at(DESCRIPTORS, index, range, flags);
     }
 
-    fn offer(&mut self, head: u16) {
+    pub(super) fn offer(&mut self, head: u16) {
         let at = RING_HEAD + 2 * usize::from(self.available % SIZE);
         let ring = self.mem(AVAILABLE, 64);
         ring.store_le16(at, head);
@@ -79,7 +84,7 @@ impl Driver {
         ring.store_le16(INDEX, self.available);
     }
 
-    fn take(&mut self) -> Result<Option<u16>, Fault> {
+    pub(super) fn take(&mut self) -> Result<Option<u16>, Fault> {
         self.ring.take(&self.memory, &mut self.chain)
     }
 

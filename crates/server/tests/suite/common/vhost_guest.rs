@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use vhost::vhost_user::message::{
-    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures,
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
@@ -92,6 +93,8 @@ struct Queue {
 pub struct Guest {
     pub frontend: Frontend,
     pub memory: File,
+    /// Record of requests in flight, if the front-end keeps one.
+    pub record: Option<(VhostUserInflight, File)>,
     features: u64,
     queues: Vec<Queue>,
     /// Pages of the file that the driver has written.
@@ -129,6 +132,7 @@ pub fn connect(socket: &Path, features: u64) -> vhost::Result<Frontend> {
         | VhostUserProtocolFeatures::CONFIG
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::RESET_DEVICE
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
         | VhostUserProtocolFeatures::LOG_SHMFD;
     assert!(protocol.contains(wanted), "{protocol:?}");
@@ -138,48 +142,93 @@ pub fn connect(socket: &Path, features: u64) -> vhost::Result<Frontend> {
     Ok(frontend)
 }
 
+/// Connects a front-end as soon as it is accepted: one that has just left may still count as
+/// connected, and a daemon may be starting.
+fn connect_soon(socket: &Path, features: u64) -> Frontend {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match connect(socket, features) {
+            Ok(frontend) => return frontend,
+            Err(error) => assert!(Instant::now() < until, "no back-end: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 impl Guest {
     /// Connects a guest whose driver uses these features, and starts its queues.
     pub fn start(socket: &Path, features: u64, queues: usize) -> Guest {
         Guest::resume(socket, features, memory(queues), queues)
     }
 
+    /// Connects a guest whose requests in flight are recorded, so that it survives a daemon that is
+    /// killed, and starts its queues.
+    pub fn start_recorded(socket: &Path, features: u64, queues: usize) -> Guest {
+        let mut guest = Guest::without_queues(connect_soon(socket, features), features, queues);
+        let asked = VhostUserInflight::new(0, 0, queues as u16, SIZE);
+        let record = guest.frontend.get_inflight_fd(&asked).expect("a record");
+        guest.record = Some(record);
+        guest.set_record();
+        guest.start_queues(queues);
+        guest
+    }
+
     /// Connects a guest that has memory already.
     pub fn resume(socket: &Path, features: u64, memory: File, queues: usize) -> Guest {
-        // A front-end that has just left may still count as connected.
-        let until = Instant::now() + PATIENCE;
-        let frontend = loop {
-            match connect(socket, features) {
-                Ok(frontend) => break frontend,
-                Err(error) => assert!(Instant::now() < until, "no back-end: {error}"),
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let frontend = connect_soon(socket, features);
         Guest::with_frontend(frontend, features, memory, queues)
     }
 
     /// Starts the queues of a guest whose front-end is connected.
-    pub fn with_frontend(
-        mut frontend: Frontend,
-        features: u64,
-        memory: File,
-        queues: usize,
-    ) -> Guest {
+    pub fn with_frontend(frontend: Frontend, features: u64, memory: File, queues: usize) -> Guest {
+        let mut guest = Guest::without_queues(frontend, features, queues);
+        guest.memory = memory;
+        guest.start_queues(queues);
+        guest
+    }
+
+    fn without_queues(mut frontend: Frontend, features: u64, queues: usize) -> Guest {
         read_config(&mut frontend);
-        let mut guest = Guest {
+        Guest {
             frontend,
-            memory,
+            memory: memory(queues),
+            record: None,
             features,
             queues: Vec::new(),
             written: RefCell::default(),
             logged: false,
-        };
-        let table = [region(&guest.memory)];
-        guest.frontend.set_mem_table(&table).expect("memory");
-        for index in 0..queues {
-            guest.add_queue(index);
         }
-        guest
+    }
+
+    fn start_queues(&mut self, queues: usize) {
+        let table = [region(&self.memory)];
+        self.frontend.set_mem_table(&table).expect("memory");
+        for index in 0..queues {
+            self.add_queue(index);
+        }
+    }
+
+    fn set_record(&mut self) {
+        if let Some((described, file)) = &self.record {
+            let set = self.frontend.set_inflight_fd(described, file.as_raw_fd());
+            set.expect("a record");
+        }
+    }
+
+    /// Connects anew, as QEMU does when it has lost its back-end: the configuration is not read
+    /// again, and of the queues it knows what the used rings say.
+    pub fn reconnect(&mut self, socket: &Path) {
+        // Ends the session before, if there is one, without order.
+        let (nobody, _) = UnixStream::pair().expect("sockets");
+        self.frontend = Frontend::from_stream(nobody, 1);
+        self.frontend = connect_soon(socket, self.features);
+        self.set_record();
+        let table = [region(&self.memory)];
+        self.frontend.set_mem_table(&table).expect("memory");
+        for index in 0..self.queues.len() {
+            let used = self.u16_at(self.base(index) + USED + 2);
+            self.restart_at(index, used);
+        }
     }
 
     fn add_queue(&mut self, index: usize) {
