@@ -67,6 +67,12 @@ fuzz: ## Fuzz each target, or TARGET=name, for SECONDS=60 each
 	@scripts/setup build
 	@scripts/fuzz --seconds $(SECONDS_EACH) $(TARGET) $(ARGS)
 
+.PHONY: fuzz-long
+fuzz-long: ## Fuzz each target, or TARGET=name, for half an hour, two at a time
+	@scripts/setup build
+	@scripts/fuzz --seconds $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),1800) \
+		--jobs 2 --minimise $(TARGET) $(ARGS)
+
 .PHONY: torture
 torture: build ## Torture the engine under faults: 5000 seeds, or ARGS="--minutes 60"
 	@$(TIDEGATE) torture $(or $(ARGS),--seeds 5000)

@@ -22,6 +22,8 @@ pub mod event_loop;
 pub mod fault;
 pub mod feasibility;
 pub mod frontend;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod health;
 mod labels;
 pub mod learnt_state_file;

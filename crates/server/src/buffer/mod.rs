@@ -11,6 +11,8 @@
 //! loop ensures that no other thread copies meanwhile: it does not touch a buffer of an I/O until
 //! it has seen the I/O's completion.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod interference;
 mod pool;
 
 pub use pool::{Buffer, PAGE, Pool};
@@ -265,7 +267,10 @@ impl Mem {
         let from = self.slice(offset, N);
         // SAFETY: the range is mapped (module invariant); a volatile read of bytes needs no
         // alignment, is never repeated by the compiler, and any bytes are valid.
-        unsafe { from.ptr().cast::<[u8; N]>().read_volatile() }
+        let bytes = unsafe { from.ptr().cast::<[u8; N]>().read_volatile() };
+        #[cfg(any(test, feature = "fuzzing"))]
+        interference::after_read();
+        bytes
     }
 
     /// Writes `N` bytes at `offset`. Panics if they do not fit.
@@ -284,7 +289,10 @@ impl Mem {
     /// was stored (acquire). Panics if it is not inside the range, or not aligned.
     #[inline]
     pub fn load_le16(&self, offset: usize) -> u16 {
-        u16::from_le(self.atomic16(offset).load(Ordering::Acquire))
+        let value = u16::from_le(self.atomic16(offset).load(Ordering::Acquire));
+        #[cfg(any(test, feature = "fuzzing"))]
+        interference::after_read();
+        value
     }
 
     /// Stores a little-endian number of 16 bits at `offset`, behind everything that was written

@@ -298,15 +298,20 @@ impl GuestMemory {
 }
 
 /// Guest memory for tests, in one memfd.
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod testing {
     use super::*;
 
     /// Makes a file in memory of `len` bytes.
     pub(in crate::frontend::vhost_user) fn memfd(len: u64) -> File {
+        named_memfd(c"guest", len)
+    }
+
+    /// Makes a file in memory of `len` bytes, whose mappings have this name.
+    pub(in crate::frontend::vhost_user) fn named_memfd(name: &std::ffi::CStr, len: u64) -> File {
         use std::os::fd::FromRawFd;
         // SAFETY: a name that ends with a zero; the result is checked before it is owned.
-        let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
         assert!(fd >= 0, "a memfd");
         // SAFETY: a descriptor with no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
@@ -315,6 +320,7 @@ pub(super) mod testing {
     }
 
     /// Makes a table of regions with `(guest, user, len)`, each of its own file.
+    #[cfg(test)]
     pub(in crate::frontend::vhost_user) fn table(regions: &[(u64, u64, u64)]) -> GuestMemory {
         let map = |&(guest, user, len): &(u64, u64, u64)| {
             let address = RegionAddress {

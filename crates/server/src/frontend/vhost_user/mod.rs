@@ -12,6 +12,8 @@
 mod config_space;
 mod connection;
 mod dirty_log;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod guest_memory;
 mod inflight;
 mod mailbox;

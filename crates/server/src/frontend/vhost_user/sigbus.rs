@@ -80,6 +80,13 @@ impl Drop for Guard {
     }
 }
 
+/// Returns the number of mappings that are looked after.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn mappings() -> usize {
+    let taken = |entry: &&Entry| entry.taken.load(Ordering::Acquire);
+    TABLE.iter().filter(taken).count()
+}
+
 /// Installs the handler, once.
 fn install() {
     static INSTALLED: Once = Once::new();
