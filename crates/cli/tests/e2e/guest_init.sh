@@ -107,6 +107,18 @@ recover() {
     check_fs
 }
 
+# A disk that is made larger and smaller again, without a reboot. What is written is at its new end.
+resized() {
+    echo "guest: sectors $(cat /sys/block/vda/size)"
+    for n in 1 2; do
+        before=$(cat /sys/block/vda/size)
+        until [ "$(cat /sys/block/vda/size)" != "$before" ]; do usleep 10000; done
+        after=$(cat /sys/block/vda/size)
+        dd if=/noise of=$disk bs=1M seek=$((after / 2048 - 1)) count=1 conv=notrunc,fsync
+        echo "guest: sectors $after"
+    done
+}
+
 # The kernel hands what it does not know on its command line to init: step=.
 "$step"
 sync

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::control::tidegate_json;
+use crate::control::{tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, Scratch, noise, wait_at_most};
 use crate::guest::vhost_user_disk;
 use crate::guest_initramfs::Initramfs;
@@ -382,4 +382,28 @@ fn fsynced_files_outlive_a_restart_of_the_daemon_by_vhost_user() {
         guest.wait_for("kept", before + 10);
         daemon
     });
+}
+
+#[test]
+fn a_guest_sees_a_resize_without_a_reboot_by_vhost_user() {
+    let scratch = Scratch::new();
+    let Some(kit) = Kit::new(&scratch) else {
+        return;
+    };
+    let daemon = start(scratch, Backing::File);
+    let mut guest = Guest::start(&daemon, &kit, "resized", Attached::VhostUser);
+    let sizes = [DISK, DISK + 16 * MIB, DISK - 8 * MIB];
+    let sectors = sizes.map(|size| (size / 512).to_string());
+    guest.wait_for("sectors", 1);
+    for (n, size) in sizes.iter().enumerate().skip(1) {
+        let size = format!("{} MiB", size / MIB);
+        tidegate(&daemon, &["vm", "resize", "guest", &size, "--shrink"]);
+        guest.wait_for("sectors", n + 1);
+        let disk = fs::read(daemon.path("guest.raw")).expect("a raw file");
+        assert_eq!(disk.len(), sizes[n]);
+        assert_eq!(disk[sizes[n] - MIB..], bytes()[..MIB], "at the new end");
+    }
+    guest.succeeds();
+    assert_eq!(guest.reported("sectors"), sectors);
+    daemon.stop();
 }

@@ -10,9 +10,10 @@
 //!                                              file or memory
 //! ```
 //!
-//! A client knows the size of its disk from the handshake and keeps to it until it connects again.
-//! After growth it sees the old part; after shrinking, its requests beyond the end fail with the
-//! protocol's error.
+//! An NBD client knows the size of its disk from the handshake and keeps to it until it connects
+//! again. After growth it sees the old part; after shrinking, its requests beyond the end fail with
+//! the protocol's error. The listener notifies front-ends of vhost-user once the catalogue of
+//! volumes has the new size.
 
 use tidegate_units::human::{bytes_and_count, exact_bytes};
 

@@ -19,7 +19,7 @@ use super::socket::{BindError, Bound, Peer, Stream};
 use super::{ACCEPT_RETRY_DELAY, ExportList, Listener};
 use crate::config::SocketTemplate;
 use crate::frontend::Opening;
-use crate::frontend::vhost_user::Session;
+use crate::frontend::vhost_user::{ConfigNotices, Session};
 use crate::log_limit;
 
 /// Time for which a front-end waits for the one before it to be gone.
@@ -40,6 +40,7 @@ struct Socket {
     bound: Arc<Bound>,
     /// Name of the disk.
     disk: String,
+    place: Arc<Place>,
 }
 
 impl VhostUserListener {
@@ -115,9 +116,23 @@ impl VhostUserListener {
                     tasks.insert(path, accepting.spawn(accept_front_ends(socket, list)));
                 }
             }
+            self.notify_of_sizes();
             // The list outlives its listener, so the sender is there.
             if changed.changed().await.is_err() {
                 return;
+            }
+        }
+    }
+
+    /// Notifies front-ends that know another size of their disk than it has.
+    fn notify_of_sizes(&self) {
+        let mut sizes = BTreeMap::new();
+        self.list.for_each(|volume| {
+            sizes.insert(volume.name.clone(), volume.size);
+        });
+        for socket in self.lock().values() {
+            if let Some(&size) = sizes.get(&socket.disk) {
+                socket.place.size_is(size);
             }
         }
     }
@@ -147,14 +162,17 @@ impl Socket {
         Socket {
             bound: Arc::new(bound),
             disk,
+            place: Arc::default(),
         }
     }
 }
 
 /// Place of the one front-end that a socket serves.
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Place {
     taken: AtomicBool,
+    /// Notices to the front-end that has the place.
+    notices: Mutex<Option<Arc<ConfigNotices>>>,
     /// Notified when the place is free again.
     freed: Notify,
 }
@@ -172,6 +190,17 @@ impl Place {
         timeout(PLACE_TIMEOUT, free).await.ok()?;
         Some(Taken(self.clone()))
     }
+
+    fn notices(&self) -> MutexGuard<'_, Option<Arc<ConfigNotices>>> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notifies the front-end that has the place, if it knows another size.
+    fn size_is(&self, size: u64) {
+        if let Some(notices) = &*self.notices() {
+            notices.size_is(size);
+        }
+    }
 }
 
 /// Place that is taken; free again when dropped.
@@ -179,6 +208,7 @@ struct Taken(Arc<Place>);
 
 impl Drop for Taken {
     fn drop(&mut self) {
+        *self.0.notices() = None;
         self.0.taken.store(false, Ordering::Release);
         self.0.freed.notify_one();
     }
@@ -186,12 +216,11 @@ impl Drop for Taken {
 
 /// Accepts front-ends on a disk's socket until the future is dropped.
 async fn accept_front_ends(socket: Socket, list: ExportList) {
-    let Socket { bound, disk } = socket;
+    let Socket { bound, disk, place } = socket;
     let listener = match Listener::new(&bound) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(listener = %bound.name(), "cannot listen: {error}"),
     };
-    let place = Arc::new(Place::default());
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -230,6 +259,7 @@ fn begin_session(
     let (name, list) = (disk.to_owned(), list.clone());
     let current = Box::new(move || list.find(&name).map(|entry| entry.volume));
     let (session, opening) = Session::new(socket, entry.volume.clone(), current).map_err(failed)?;
+    *taken.0.notices() = Some(session.notices());
     let name = disk.to_owned();
     let thread = std::thread::Builder::new().name("vhost-user".to_owned());
     let run = move || {

@@ -7,6 +7,7 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -340,6 +341,35 @@ pub fn keep_tcp_alive(socket: BorrowedFd<'_>) -> io::Result<()> {
 pub fn lengthen_backlog(listener: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no memory; on a socket that listens it only changes the length of the queue.
     check(unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) })
+}
+
+/// Waits for bytes of a socket and copies them without taking them. Returns their number, which is
+/// 0 at the end of the stream.
+pub fn peek(socket: &UnixStream, to: &mut [u8]) -> io::Result<usize> {
+    loop {
+        let (fd, flags) = (socket.as_raw_fd(), libc::MSG_PEEK);
+        // SAFETY: `to` is ours and as long as the call is told.
+        let n = unsafe { libc::recv(fd, to.as_mut_ptr().cast(), to.len(), flags) };
+        match usize::try_from(n) {
+            Ok(n) => return Ok(n),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+/// Sends bytes by a socket if it has room for all of them, whatever mode it is in, and fails with
+/// `EAGAIN` otherwise. A stream may take a part only of more bytes than one buffer holds.
+pub fn send_now(socket: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    // SAFETY: `bytes` are borrowed and as many as the call is told.
+    let n = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) };
+    if n < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// Raises the soft limit on open files to the hard limit, and returns the limit in force.

@@ -21,4 +21,5 @@ mod vhost_hostile;
 mod vhost_load;
 mod vhost_migration;
 mod vhost_recovery;
+mod vhost_resize;
 mod vhost_user;

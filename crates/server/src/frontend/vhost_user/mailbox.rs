@@ -127,6 +127,11 @@ impl Mailbox {
         }
     }
 
+    /// Returns the session's socket.
+    pub(super) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
     /// Ends the connection, and waits until the loop has let go of guest memory.
     pub(super) fn leave(&self) {
         let mut state = self.lock();

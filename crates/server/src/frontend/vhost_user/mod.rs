@@ -9,6 +9,7 @@
 //! requests from the queues. Data is read and written where the guest has it. Neither side of the
 //! socket is trusted.
 
+mod back_channel;
 mod config_space;
 mod connection;
 mod dirty_log;
@@ -22,6 +23,7 @@ mod session;
 mod sigbus;
 mod virtqueue;
 
+pub(crate) use back_channel::ConfigNotices;
 pub(crate) use connection::Connection;
 pub use connection::Opening;
 pub(crate) use session::Session;

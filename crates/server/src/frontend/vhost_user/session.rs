@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use vhost::vhost_user::message::{
@@ -21,6 +21,7 @@ use vhost::vhost_user::{
     VhostUserProtocolFeatures,
 };
 
+use super::back_channel::{ConfigNotices, SocketOffer};
 use super::config_space::{
     self, CONFIG_WCE, EVENT_IDX, FLUSH, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES,
 };
@@ -78,6 +79,8 @@ impl Session {
             volume,
             current,
             features: None,
+            protocol_features: VhostUserProtocolFeatures::empty(),
+            notices: Arc::default(),
             writeback: None,
             memory: Arc::default(),
             log: None,
@@ -92,6 +95,11 @@ impl Session {
         Ok((session, opening))
     }
 
+    /// Returns the notices to the front-end that the size of the disk has changed.
+    pub(crate) fn notices(&self) -> Arc<ConfigNotices> {
+        self.device.notices.clone()
+    }
+
     /// Handles messages until the front-end has gone or the loop has closed, and lets go of guest
     /// memory. Returns the reason; `None` for an end in order.
     pub(crate) fn run(self) -> Option<String> {
@@ -104,11 +112,13 @@ impl Session {
         let device = Arc::new(Mutex::new(device));
         let mut handler = BackendReqHandler::from_stream(socket, device.clone());
         let reason = loop {
-            match handler.handle_request() {
-                Ok(()) => device
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .keep_cache_mode(),
+            let offer = SocketOffer::receive(mailbox.socket()).map_err(Error::ReqHandlerError);
+            let handled = offer.and_then(|offer| match offer {
+                Some(offer) => lock(&device).accept_socket(offer),
+                None => handler.handle_request(),
+            });
+            match handled {
+                Ok(()) => lock(&device).keep_cache_mode(),
                 // The front-end has gone, or the loop has closed the connection.
                 Err(Error::Disconnected | Error::SocketBroken(_)) => break None,
                 Err(Error::ReqHandlerError(error)) => break Some(error.to_string()),
@@ -141,6 +151,8 @@ struct Device {
     current: CurrentVolume,
     /// Features that driver and front-end accepted; `None` before they have.
     features: Option<u64>,
+    protocol_features: VhostUserProtocolFeatures,
+    notices: Arc<ConfigNotices>,
     /// Cache mode that the driver knows of; `None` if it may know one that was set in an earlier
     /// session.
     writeback: Option<bool>,
@@ -151,6 +163,11 @@ struct Device {
     /// Record of requests in flight that the front-end keeps, if it does.
     inflight: Option<Arc<InflightRegion>>,
     queues: Vec<Queue>,
+}
+
+/// Locks the device, which no other thread does.
+fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refused(what: impl Into<String>) -> Error {
@@ -274,6 +291,8 @@ impl Device {
                  again: {left}"
             );
         }
+        let size = self.volume().size;
+        self.notices.queue_started(size);
         Ok(())
     }
 
@@ -313,6 +332,24 @@ impl Device {
         // The loop has let go of the old table; regions that are not in the new one are unmapped.
         self.memory = memory;
         Ok(())
+    }
+
+    /// Takes over the front-end's socket for notices.
+    fn accept_socket(&mut self, offer: SocketOffer) -> Result<()> {
+        let accepted = match offer.file {
+            _ if !self.accepts(VhostUserProtocolFeatures::BACKEND_REQ) => Err(not_offered()),
+            Some(file) => self.notices.connect(file).map_err(refused),
+            None => Err(refused("a socket for notices without its file")),
+        };
+        if offer.needs_reply && self.accepts(VhostUserProtocolFeatures::REPLY_ACK) {
+            let sent = SocketOffer::answer(self.mailbox.socket(), accepted.is_ok());
+            sent.map_err(Error::SocketBroken)?;
+        }
+        accepted
+    }
+
+    fn accepts(&self, feature: VhostUserProtocolFeatures) -> bool {
+        self.protocol_features.contains(feature)
     }
 
     fn reset(&mut self) -> Result<()> {
@@ -501,6 +538,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::RESET_DEVICE
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
@@ -508,12 +546,14 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        let unknown = features & !self.get_protocol_features()?.bits();
-        if unknown == 0 {
-            Ok(())
-        } else {
-            Err(refused(format!("unknown protocol features {unknown:#x}")))
+        let offered = self.get_protocol_features()?;
+        let unknown = features & !offered.bits();
+        if unknown != 0 {
+            let what = format!("unknown protocol features {unknown:#x}");
+            return Err(refused(what));
         }
+        self.protocol_features = VhostUserProtocolFeatures::from_bits_truncate(features);
+        Ok(())
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
@@ -543,7 +583,15 @@ impl VhostUserBackendReqHandlerMut for Device {
         }
         let writeback = self.writeback.unwrap_or(true);
         self.put_cache_mode();
-        let mut space = config_space::bytes(self.volume(), writeback).to_vec();
+        let notices = self.notices.clone();
+        let mut space = Vec::new();
+        // The size is the first field.
+        let reads_size = offset == 0 && end >= 8;
+        notices.note_read(reads_size, || {
+            let volume = self.volume();
+            space.extend(config_space::bytes(volume, writeback));
+            volume.size
+        });
         space.resize(CONFIG_MAX as usize, 0);
         Ok(space[offset as usize..end as usize].to_vec())
     }

@@ -131,6 +131,7 @@ pub fn connect(socket: &Path, features: u64) -> vhost::Result<Frontend> {
     let wanted = VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::CONFIG
         | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::BACKEND_REQ
         | VhostUserProtocolFeatures::RESET_DEVICE
         | VhostUserProtocolFeatures::INFLIGHT_SHMFD
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
@@ -189,6 +190,17 @@ impl Guest {
 
     fn without_queues(mut frontend: Frontend, features: u64, queues: usize) -> Guest {
         read_config(&mut frontend);
+        Guest::idle(frontend, features, queues)
+    }
+
+    /// Starts the queues of a guest that does not read the configuration space.
+    pub fn untold(frontend: Frontend, features: u64, queues: usize) -> Guest {
+        let mut guest = Guest::idle(frontend, features, queues);
+        guest.start_queues(queues);
+        guest
+    }
+
+    fn idle(frontend: Frontend, features: u64, queues: usize) -> Guest {
         Guest {
             frontend,
             memory: memory(queues),
