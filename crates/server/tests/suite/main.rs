@@ -19,6 +19,7 @@ mod tenants;
 mod transfers;
 mod vhost_hostile;
 mod vhost_load;
+mod vhost_memory;
 mod vhost_migration;
 mod vhost_recovery;
 mod vhost_resize;

@@ -4,30 +4,17 @@ use std::path::{Path, PathBuf};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use tidegate_server::config::{Config, DeviceKind, ListenAddress, ListenConfig, SocketTemplate};
+use tidegate_server::config::{Config, DeviceKind};
 
 use crate::common::vhost_guest::{
     ALL, Answer, CONFIG_WCE, DATA_MAX, DISCARD, EVENT_IDX, FLUSH_REQUEST, GET_ID, Guest, IN,
-    INDIRECT_DESC, OUT, WRITE_ZEROES, connect, memory, read_config, region,
+    INDIRECT_DESC, OUT, WRITE_ZEROES, connect, listen, read_config,
 };
 use crate::common::{Server, disk, single, vm, wait};
-use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 
 const MIB: u64 = 1 << 20;
-
-/// Adds a listener of vhost-user to a configuration.
-pub(crate) fn listen(config: &mut Config, dir: &Path) {
-    config.listeners.push(ListenConfig {
-        address: ListenAddress::VhostUser {
-            path: SocketTemplate::new(&dir.join("{vm}.vhost")).expect("a placeholder"),
-            mode: 0o600,
-        },
-        exports: Vec::new(),
-        place: None,
-    });
-}
 
 /// Configuration of one disk on one of the backings, with a socket for it.
 pub(crate) fn backing(dir: &Path, file: bool, size: u64) -> (Config, PathBuf) {
@@ -42,7 +29,7 @@ pub(crate) fn backing(dir: &Path, file: bool, size: u64) -> (Config, PathBuf) {
 }
 
 /// Makes a temporary directory on a file system that is not in memory.
-fn on_disk() -> tempfile::TempDir {
+pub(crate) fn on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
@@ -284,40 +271,6 @@ fn one_front_end_is_served_at_a_time() {
     let mut again = Guest::start(&socket, ALL, 1);
     assert_eq!(again.read(0, 512), [1; 512]);
     again.leave();
-    server.stop().unwrap();
-}
-
-#[test]
-fn memory_changes_while_requests_are_in_flight() {
-    let dir = on_disk();
-    let (config, socket) = backing(dir.path(), true, 4 * MIB);
-    let server = Server::start(config);
-    let mut guest = Guest::start(&socket, ALL, 1);
-    let other = memory(1);
-    let mut beside = region(&other);
-    beside.guest_phys_addr += 1 << 30;
-    beside.userspace_addr += 1 << 30;
-    for round in 0..20u8 {
-        for n in 0..16 {
-            guest.submit(0, OUT, n * 128, &[round; 64 << 10]);
-        }
-        guest.kick(0, 16);
-        match round % 3 {
-            0 => {
-                let table = [region(&guest.memory)];
-                guest.frontend.set_mem_table(&table).unwrap();
-            }
-            1 => {
-                guest.frontend.add_mem_region(&beside).unwrap();
-            }
-            _ => guest.frontend.remove_mem_region(&beside).unwrap(),
-        }
-        while guest.in_flight(0) > 0 {
-            guest.answers(0);
-        }
-        assert_eq!(guest.read(15 * 128, 64 << 10), vec![round; 64 << 10]);
-    }
-    guest.leave();
     server.stop().unwrap();
 }
 

@@ -4,12 +4,12 @@
 //! front-end that sends half a message stops nobody but itself. Every error ends the session: the
 //! device stops, and the front-end may connect again.
 
+mod queues;
+
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -21,18 +21,16 @@ use vhost::vhost_user::{
     VhostUserProtocolFeatures,
 };
 
+use self::queues::{Queue, Run, eventfd};
 use super::back_channel::{ConfigNotices, SocketOffer};
-use super::config_space::{
-    self, CONFIG_WCE, EVENT_IDX, FLUSH, INDIRECT_DESC, LOG_ALL, PROTOCOL_FEATURES,
-};
+use super::config_space::{self, CONFIG_WCE, FLUSH, LOG_ALL};
 use super::connection::{Opening, QUEUES_MAX};
-use super::dirty_log::{DirtyLog, UsedAddress};
+use super::dirty_log::DirtyLog;
 use super::guest_memory::{GuestMemory, REGIONS_MAX, Region, RegionAddress};
-use super::inflight::{InflightRegion, Layout, QueueRecord};
+use super::inflight::{InflightRegion, Layout};
 use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
-use super::virtqueue::{QueueSetup, RingAddresses, Rings, SIZE_MAX, used_bytes};
+use super::virtqueue::{RingAddresses, SIZE_MAX, used_bytes};
 use crate::frontend::Volume;
-use crate::log_limit;
 
 /// Bytes of the configuration space that a front-end may read; those that this device has no
 /// fields for are zero.
@@ -130,20 +128,6 @@ impl Session {
     }
 }
 
-/// Queue as messages have described it.
-#[derive(Default, Debug)]
-struct Queue {
-    size: u16,
-    addresses: Option<RingAddresses>,
-    logged_at: UsedAddress,
-    base: u16,
-    kick: Option<File>,
-    call: Option<File>,
-    /// State by `SET_VRING_ENABLE`; `None` before the first one.
-    enabled: Option<bool>,
-    runs: bool,
-}
-
 /// Device as its front-end has set it up.
 struct Device {
     mailbox: Arc<Mailbox>,
@@ -215,13 +199,6 @@ impl Device {
             .ok_or_else(|| refused(format!("queue {index} of {queues}")))
     }
 
-    fn rings(&self, memory: &GuestMemory, index: usize) -> Result<Rings> {
-        let queue = &self.queues[index];
-        let addresses = queue.addresses.as_ref();
-        let addresses = addresses.ok_or_else(|| refused("a queue without addresses"))?;
-        Rings::locate(memory, queue.size, addresses).map_err(refused)
-    }
-
     /// Has the loop mark what it writes in the log, or in none.
     fn put_log(&mut self) -> Result<()> {
         let log = (self.log.clone()).filter(|_| self.has(LOG_ALL));
@@ -245,93 +222,12 @@ impl Device {
         let Some(Err(why)) = log.map(|log| log.check_covers(memory.end())) else {
             return Ok(());
         };
-        if self.has(LOG_ALL) && self.queues.iter().any(|queue| queue.runs) {
+        if self.has(LOG_ALL) && self.queues.iter().any(|queue| queue.run != Run::Stopped) {
             return Err(refused(why));
         }
         // That of an earlier migration, or the front-end sets another before its queues run.
         let _old = self.log.take();
         self.put_log()
-    }
-
-    /// Starts a queue whose messages have all arrived.
-    fn start(&mut self, index: usize) -> Result<()> {
-        if self.queues[index].size == 0 {
-            return Err(refused("a queue without a size"));
-        }
-        self.check_logged(self.log.as_deref(), index)?;
-        let rings = self.rings(&self.memory, index)?;
-        let setup = QueueSetup {
-            rings,
-            size: self.queues[index].size,
-            base: self.queues[index].base,
-            event_index: self.has(EVENT_IDX),
-            indirect: self.has(INDIRECT_DESC),
-            logged_at: self.queues[index].logged_at,
-        };
-        let record = |region| QueueRecord::new(region, index, setup.size).map_err(refused);
-        let record = self.inflight.as_ref().map(record).transpose()?;
-        let by_message = self.has(PROTOCOL_FEATURES);
-        let queue = &mut self.queues[index];
-        let copy = |file: &File| file.try_clone().map_err(Error::ReqHandlerError);
-        let change = Change::Start {
-            queue: index,
-            setup,
-            record,
-            kick: copy(queue.kick.as_ref().ok_or_else(|| refused("no kick"))?)?,
-            call: queue.call.as_ref().map(copy).transpose()?,
-            // Queues of front-ends that know no protocol features run without a message.
-            enabled: queue.enabled.unwrap_or(!by_message),
-        };
-        queue.runs = true;
-        let left = self.request(change)?;
-        if left > 0 && log_limit::RECOVERED.allows(Instant::now()) {
-            tracing::info!(
-                export = %self.volume.name,
-                "queue {index}: requests that were in flight when the last session ended are done \
-                 again: {left}"
-            );
-        }
-        let size = self.volume().size;
-        self.notices.queue_started(size);
-        Ok(())
-    }
-
-    /// Stops a queue that runs, and notes where it stands.
-    fn stop(&mut self, index: usize) -> Result<()> {
-        if std::mem::take(&mut self.queues[index].runs) {
-            self.queues[index].base = self.request(Change::Stop { queue: index })?;
-        }
-        Ok(())
-    }
-
-    /// Stops a queue for a message that changes it, and starts it again.
-    fn restart(&mut self, index: u32, change: impl FnOnce(&mut Queue)) -> Result<()> {
-        self.queue(index)?;
-        let index = index as usize;
-        let runs = self.queues[index].runs;
-        self.stop(index)?;
-        change(&mut self.queues[index]);
-        if runs { self.start(index) } else { Ok(()) }
-    }
-
-    /// Replaces the memory table once nothing is in flight.
-    fn put_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<()> {
-        let memory = Arc::new(GuestMemory::new(regions).map_err(refused)?);
-        self.check_log_of(&memory)?;
-        let mut rings = Vec::new();
-        for index in 0..self.queues.len() {
-            if self.queues[index].runs {
-                rings.push((index, self.rings(&memory, index)?));
-            }
-        }
-        let change = Change::Memory {
-            memory: memory.clone(),
-            rings,
-        };
-        self.request(change)?;
-        // The loop has let go of the old table; regions that are not in the new one are unmapped.
-        self.memory = memory;
-        Ok(())
     }
 
     /// Takes over the front-end's socket for notices.
@@ -350,14 +246,6 @@ impl Device {
 
     fn accepts(&self, feature: VhostUserProtocolFeatures) -> bool {
         self.protocol_features.contains(feature)
-    }
-
-    fn reset(&mut self) -> Result<()> {
-        for index in 0..self.queues.len() {
-            self.stop(index)?;
-            self.queues[index] = Queue::default();
-        }
-        Ok(())
     }
 }
 
@@ -381,17 +269,6 @@ fn layout(of: &VhostUserInflight) -> Result<Layout> {
         "memory for requests in flight of {queues} queues with {entries} entries: up to \
          {QUEUES_MAX} queues with {SIZE_MAX} entries"
     )))
-}
-
-/// Checks that a file is an eventfd, because nothing else may be waited for in a loop without harm.
-fn eventfd(file: File) -> Result<File> {
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let target = std::fs::read_link(link).map_err(Error::ReqHandlerError)?;
-    if target.as_os_str() == "anon_inode:[eventfd]" {
-        Ok(file)
-    } else {
-        Err(refused("a file for kicks or calls that is no eventfd"))
-    }
 }
 
 impl VhostUserBackendReqHandlerMut for Device {
@@ -468,7 +345,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         let is_logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
         let logged_at = is_logged.then_some(log);
         let queue = self.queue(index)?;
-        if !queue.runs || queue.addresses != Some(addresses) {
+        if queue.run != Run::Runs || queue.addresses != Some(addresses) {
             return self.restart(index, |queue| {
                 (queue.addresses, queue.logged_at) = (Some(addresses), logged_at);
             });
@@ -483,7 +360,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let base = u16::try_from(base).map_err(|_| refused(format!("index {base} of a queue")))?;
         let queue = self.queue(index)?;
-        if queue.runs {
+        if queue.run != Run::Stopped {
             return Err(refused("a new index for a queue that runs"));
         }
         queue.base = base;
@@ -502,11 +379,12 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file.ok_or_else(|| refused("queues without kicks are not supported"))?;
         let kick = eventfd(file)?;
-        let index = u32::from(index);
-        self.queue(index)?;
-        self.stop(index as usize)?;
-        self.queue(index)?.kick = Some(kick);
-        self.start(index as usize)
+        let queue = self.queue(index.into())?;
+        if queue.run == Run::Stopped {
+            queue.kick = Some(kick);
+            return self.start(index.into());
+        }
+        self.restart(index.into(), |queue| queue.kick = Some(kick))
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
@@ -518,7 +396,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         }
         let queue = self.queue(index)?;
         queue.call = file;
-        if !queue.runs {
+        if queue.run != Run::Runs {
             return Ok(());
         }
         let call = queue.call.as_ref().map(File::try_clone).transpose();
@@ -563,7 +441,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         let queue = self.queue(index)?;
         queue.enabled = Some(enable);
-        if !queue.runs {
+        if queue.run != Run::Runs {
             return Ok(());
         }
         let change = Change::Enable {
@@ -578,7 +456,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         let end = end.ok_or_else(|| refused("beyond the configuration space"))?;
         // A driver that reads the mode before its queues run knows it. One that runs may know
         // another, from an earlier session.
-        if self.queues.iter().all(|queue| !queue.runs) {
+        if self.queues.iter().all(|queue| queue.run == Run::Stopped) {
             self.writeback.get_or_insert(true);
         }
         let writeback = self.writeback.unwrap_or(true);
@@ -662,7 +540,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
-        if self.queues.iter().any(|queue| queue.runs) {
+        if self.queues.iter().any(|queue| queue.run != Run::Stopped) {
             return Err(refused(
                 "memory for requests in flight while a queue runs: queues are stopped first",
             ));
@@ -704,7 +582,8 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
         let log = DirtyLog::map(&file, log.mmap_offset, log.mmap_size).map_err(refused)?;
         log.check_covers(self.memory.end()).map_err(refused)?;
-        for index in (0..self.queues.len()).filter(|&index| self.queues[index].runs) {
+        for index in (0..self.queues.len()).filter(|&index| self.queues[index].run != Run::Stopped)
+        {
             self.check_logged(Some(&log), index)?;
         }
         // Unmapped once the loop has let go of it.

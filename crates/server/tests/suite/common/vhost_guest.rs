@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use tidegate_server::config::{Config, ListenAddress, ListenConfig, SocketTemplate};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
@@ -101,6 +102,18 @@ pub struct Guest {
     pub written: RefCell<BTreeSet<u64>>,
     /// True if queues are started with their used rings logged.
     logged: bool,
+}
+
+/// Adds a listener to a configuration whose sockets are `{vm}.vhost` in a directory.
+pub fn listen(config: &mut Config, dir: &Path) {
+    config.listeners.push(ListenConfig {
+        address: ListenAddress::VhostUser {
+            path: SocketTemplate::new(&dir.join("{vm}.vhost")).expect("a placeholder"),
+            mode: 0o600,
+        },
+        exports: Vec::new(),
+        place: None,
+    });
 }
 
 /// Makes guest memory for a number of queues.
@@ -317,6 +330,19 @@ impl Guest {
         let queue = &mut self.queues[index];
         (queue.available, queue.used) = (0, 0);
         queue.free = (0..SLOTS).rev().collect();
+    }
+
+    /// Replaces the eventfds of a queue.
+    pub fn renew_eventfds(&mut self, index: usize) {
+        let queue = &mut self.queues[index];
+        for eventfd in [&mut queue.kick, &mut queue.call] {
+            *eventfd = EventFd::new(EFD_NONBLOCK).expect("an eventfd");
+        }
+        let (queue, frontend) = (&self.queues[index], &mut self.frontend);
+        let given = frontend.set_vring_kick(index, &queue.kick);
+        given.expect("an eventfd");
+        let given = frontend.set_vring_call(index, &queue.call);
+        given.expect("an eventfd");
     }
 
     /// Returns the offset of a queue's part of memory.

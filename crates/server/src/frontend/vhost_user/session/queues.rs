@@ -1,0 +1,178 @@
+//! Queues of a device as its front-end sets them up, and the memory that their rings are in.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use vhost::vhost_user::{Error, Result};
+
+use super::{Device, refused};
+use crate::frontend::vhost_user::config_space::{EVENT_IDX, INDIRECT_DESC, PROTOCOL_FEATURES};
+use crate::frontend::vhost_user::dirty_log::UsedAddress;
+use crate::frontend::vhost_user::guest_memory::{GuestMemory, Region};
+use crate::frontend::vhost_user::inflight::QueueRecord;
+use crate::frontend::vhost_user::mailbox::Change;
+use crate::frontend::vhost_user::virtqueue::{QueueSetup, RingAddresses, Rings};
+use crate::log_limit;
+
+/// Queue as messages have described it.
+#[derive(Default, Debug)]
+pub(super) struct Queue {
+    pub(super) size: u16,
+    pub(super) addresses: Option<RingAddresses>,
+    pub(super) logged_at: UsedAddress,
+    pub(super) base: u16,
+    pub(super) kick: Option<File>,
+    pub(super) call: Option<File>,
+    /// State by `SET_VRING_ENABLE`; `None` before the first one.
+    pub(super) enabled: Option<bool>,
+    pub(super) run: Run,
+}
+
+/// State of a queue by its messages and by the memory table.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Run {
+    #[default]
+    Stopped,
+    /// The loop has the queue.
+    Runs,
+    /// The queue was started, and its rings are not in the memory table now: the loop does not have
+    /// it, and what the driver does meanwhile is found when the rings are back.
+    Paused,
+}
+
+impl Device {
+    fn rings(&self, memory: &GuestMemory, index: usize) -> Result<Rings> {
+        let queue = &self.queues[index];
+        let addresses = queue.addresses.as_ref();
+        let addresses = addresses.ok_or_else(|| refused("a queue without addresses"))?;
+        Rings::locate(memory, queue.size, addresses).map_err(refused)
+    }
+
+    /// Starts a queue whose messages have all arrived.
+    pub(super) fn start(&mut self, index: usize) -> Result<()> {
+        if self.queues[index].size == 0 {
+            return Err(refused("a queue without a size"));
+        }
+        self.check_logged(self.log.as_deref(), index)?;
+        let rings = self.rings(&self.memory, index)?;
+        let setup = QueueSetup {
+            rings,
+            size: self.queues[index].size,
+            base: self.queues[index].base,
+            event_index: self.has(EVENT_IDX),
+            indirect: self.has(INDIRECT_DESC),
+            logged_at: self.queues[index].logged_at,
+        };
+        let record = |region| QueueRecord::new(region, index, setup.size).map_err(refused);
+        let record = self.inflight.as_ref().map(record).transpose()?;
+        let by_message = self.has(PROTOCOL_FEATURES);
+        let queue = &mut self.queues[index];
+        let copy = |file: &File| file.try_clone().map_err(Error::ReqHandlerError);
+        let change = Change::Start {
+            queue: index,
+            setup,
+            record,
+            kick: copy(queue.kick.as_ref().ok_or_else(|| refused("no kick"))?)?,
+            call: queue.call.as_ref().map(copy).transpose()?,
+            // Queues of front-ends that know no protocol features run without a message.
+            enabled: queue.enabled.unwrap_or(!by_message),
+        };
+        queue.run = Run::Runs;
+        let left = self.request(change)?;
+        if left > 0 && log_limit::RECOVERED.allows(Instant::now()) {
+            tracing::info!(
+                export = %self.volume.name,
+                "queue {index}: requests that were in flight when the last session ended are done \
+                 again: {left}"
+            );
+        }
+        let size = self.volume().size;
+        self.notices.queue_started(size);
+        Ok(())
+    }
+
+    /// Stops a queue, and notes where it stands. Returns its state before.
+    pub(super) fn stop(&mut self, index: usize) -> Result<Run> {
+        let was = std::mem::take(&mut self.queues[index].run);
+        if was == Run::Runs {
+            self.queues[index].base = self.request(Change::Stop { queue: index })?;
+        }
+        Ok(was)
+    }
+
+    /// Stops a queue for a message that changes it, and puts it into the same state again.
+    pub(super) fn restart(&mut self, index: u32, change: impl FnOnce(&mut Queue)) -> Result<()> {
+        self.queue(index)?;
+        let index = index as usize;
+        let was = self.stop(index)?;
+        change(&mut self.queues[index]);
+        match was {
+            Run::Stopped => Ok(()),
+            Run::Runs => self.start(index),
+            Run::Paused => self.resume_or_pause(index),
+        }
+    }
+
+    /// Starts a queue, unless its rings are not in the memory table: it is paused then.
+    fn resume_or_pause(&mut self, index: usize) -> Result<()> {
+        if self.rings(&self.memory, index).is_ok() {
+            return self.start(index);
+        }
+        self.queues[index].run = Run::Paused;
+        Ok(())
+    }
+
+    /// Replaces the memory table once nothing is in flight. Queues whose rings are not in the new
+    /// one are paused, because hypervisors remove regions that they are about to add again.
+    pub(super) fn put_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<()> {
+        let memory = Arc::new(GuestMemory::new(regions).map_err(refused)?);
+        self.check_log_of(&memory)?;
+        let mut rings = Vec::new();
+        for index in 0..self.queues.len() {
+            if self.queues[index].run != Run::Runs {
+                continue;
+            }
+            if let Ok(found) = self.rings(&memory, index) {
+                rings.push((index, found));
+            } else {
+                self.stop(index)?;
+                self.queues[index].run = Run::Paused;
+            }
+        }
+        let change = Change::Memory {
+            memory: memory.clone(),
+            rings,
+        };
+        self.request(change)?;
+        // The loop has let go of the old table; regions that are not in the new one are unmapped.
+        self.memory = memory;
+        for index in 0..self.queues.len() {
+            if self.queues[index].run == Run::Paused {
+                self.resume_or_pause(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops all queues and forgets what messages have said of them.
+    pub(super) fn reset(&mut self) -> Result<()> {
+        for index in 0..self.queues.len() {
+            self.stop(index)?;
+            self.queues[index] = Queue::default();
+        }
+        Ok(())
+    }
+}
+
+/// Checks that a file is an eventfd, because nothing else may be waited for in a loop without harm.
+pub(super) fn eventfd(file: File) -> Result<File> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let target = std::fs::read_link(link).map_err(Error::ReqHandlerError)?;
+    if target.as_os_str() == "anon_inode:[eventfd]" {
+        Ok(file)
+    } else {
+        Err(refused("a file for kicks or calls that is no eventfd"))
+    }
+}
