@@ -37,6 +37,8 @@ mod setup;
 mod slab;
 mod target_alerts;
 mod transfers;
+#[cfg(test)]
+mod vhost_hung_tests;
 mod vm_changes;
 mod vms;
 

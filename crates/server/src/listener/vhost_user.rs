@@ -234,7 +234,10 @@ async fn accept_front_ends(socket: Socket, list: ExportList) {
         };
         let begun = match place.take().await {
             Some(taken) => begin_session(stream, peer, &disk, &list, taken),
-            None => Err("another front-end is connected".to_owned()),
+            None => {
+                let why = "another front-end is connected, or its requests have not ended";
+                Err(why.to_owned())
+            }
         };
         if let Err(why) = begun
             && log_limit::REFUSED.allows(Instant::now())
@@ -263,11 +266,13 @@ fn begin_session(
     let name = disk.to_owned();
     let thread = std::thread::Builder::new().name("vhost-user".to_owned());
     let run = move || {
-        if let Some(why) = session.run()
-            && log_limit::CUT_OFF.allows(Instant::now())
-        {
-            tracing::warn!(export = %name, %peer, "front-end cut off: {why}");
-        }
+        session.run(|reason| {
+            if let Some(why) = reason
+                && log_limit::CUT_OFF.allows(Instant::now())
+            {
+                tracing::warn!(export = %name, %peer, "front-end cut off: {why}");
+            }
+        });
         // Only now: guest memory has been unmapped.
         drop(taken);
     };

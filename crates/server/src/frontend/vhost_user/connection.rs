@@ -257,6 +257,18 @@ impl Connection {
         self.in_flight -= 1;
     }
 
+    /// Returns the number of requests in flight that a change waits for.
+    fn waits_for(&self, change: &Change) -> u32 {
+        match *change {
+            Change::Memory { .. } => self.in_flight,
+            Change::Stop { queue } => {
+                let queue = self.queues[queue].as_ref();
+                queue.map_or(0, |queue| queue.ring.in_flight().into())
+            }
+            _ => 0,
+        }
+    }
+
     /// Makes the change that the session waits for, if nothing that it waits for is under way.
     fn make_change(&mut self, port: &mut Port<'_>) {
         let Some(change) = self.change.take() else {
@@ -503,6 +515,8 @@ impl Frontend for Connection {
                     debug_assert!(self.change.is_none(), "the session waits for its changes");
                     self.change = Some(change);
                     self.make_change(port);
+                } else if let Some(change) = &self.change {
+                    self.mailbox.note_waits_for(self.waits_for(change));
                 }
                 self.await_bell(port);
             }

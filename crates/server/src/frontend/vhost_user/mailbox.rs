@@ -4,6 +4,7 @@
 //!   session (blocking thread)                      connection (event loop)
 //!   request(change) ---- change, eventfd --------> take; requests in flight end
 //!        waits <-------- outcome ----------------- answer
+//!          every 500 ms: eventfd ----------------> note_waits_for
 //!   leave() ------------ eventfd ----------------> closes
 //!        waits <-------- closed ------------------ LoopEnd is dropped
 //! ```
@@ -16,12 +17,20 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::GuestMemory;
 use super::inflight::QueueRecord;
 use super::virtqueue::{QueueSetup, Rings};
 use crate::ring::Wake;
+
+/// Time for which a change waits although none of the requests that it waits for ends: the disk
+/// hangs then, and the hypervisor, whose guest stands still meanwhile, is to go on. Shorter in unit
+/// tests.
+const SILENCE_MAX: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+/// Time after which the loop is asked again how many requests a change waits for.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Change of a device's state.
 #[derive(Debug)]
@@ -82,6 +91,8 @@ pub(super) struct Mailbox {
 struct State {
     change: Option<Change>,
     outcome: Option<Outcome>,
+    /// Number of requests that the change waits for, when the loop was last asked.
+    waits_for: Option<u32>,
     /// True once the session has ended.
     left: bool,
     /// True once the loop has let go of guest memory and files.
@@ -111,11 +122,13 @@ impl Mailbox {
     /// Has the loop make a change, and waits for it.
     ///
     /// # Errors
-    /// A message if the change cannot be made or the loop has closed the connection.
+    /// A message if the change cannot be made, none of the requests that it waits for has ended for
+    /// [`SILENCE_MAX`], or the loop has closed the connection. The session must end then.
     pub(super) fn request(&self, change: Change) -> Outcome {
         let mut state = self.lock();
         state.change = Some(change);
         self.bell.wake();
+        let (mut fewest, mut since) = (u32::MAX, Instant::now());
         loop {
             if let Some(outcome) = state.outcome.take() {
                 return outcome;
@@ -123,7 +136,25 @@ impl Mailbox {
             if state.closed {
                 return Err("the disk is no longer served".to_owned());
             }
-            state = (self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
+            let changed = self.changed.wait_timeout(state, PROGRESS_INTERVAL);
+            let (next, waited) = changed.unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            if !waited.timed_out() {
+                continue;
+            }
+            match state.waits_for.take() {
+                Some(requests) if requests < fewest => {
+                    (fewest, since) = (requests, Instant::now());
+                }
+                _ if since.elapsed() >= SILENCE_MAX => {
+                    return Err(format!(
+                        "none of its requests in flight has ended for {} s: the disk hangs",
+                        SILENCE_MAX.as_secs()
+                    ));
+                }
+                _ => {}
+            }
+            self.bell.wake();
         }
     }
 
@@ -132,8 +163,11 @@ impl Mailbox {
         &self.socket
     }
 
-    /// Ends the connection, and waits until the loop has let go of guest memory.
+    /// Ends the connection, and waits until the loop has let go of guest memory. The front-end is
+    /// not kept waiting: its socket is closed before that.
     pub(super) fn leave(&self) {
+        // It may have gone already.
+        let _ = self.socket.shutdown(Shutdown::Both);
         let mut state = self.lock();
         state.left = true;
         self.bell.wake();
@@ -185,6 +219,11 @@ impl LoopEnd {
     /// Returns true once the session has ended.
     pub(super) fn has_left(&self) -> bool {
         self.0.lock().left
+    }
+
+    /// Notes how many requests the change that was taken waits for.
+    pub(super) fn note_waits_for(&self, requests: u32) {
+        self.0.lock().waits_for = Some(requests);
     }
 
     /// Answers the change that was taken.

@@ -98,9 +98,10 @@ impl Session {
         self.device.notices.clone()
     }
 
-    /// Handles messages until the front-end has gone or the loop has closed, and lets go of guest
-    /// memory. Returns the reason; `None` for an end in order.
-    pub(crate) fn run(self) -> Option<String> {
+    /// Handles messages until the front-end has gone or the loop has closed, then lets go of guest
+    /// memory, which waits for requests in flight. Calls `on_end` before that with the reason;
+    /// `None` for an end in order.
+    pub(crate) fn run(self, on_end: impl FnOnce(Option<String>)) {
         let Session {
             socket,
             device,
@@ -123,8 +124,8 @@ impl Session {
                 Err(error) => break Some(error.to_string()),
             }
         };
+        on_end(reason);
         mailbox.leave();
-        reason
     }
 }
 

@@ -216,6 +216,11 @@ impl Virtqueue {
         self.next_available
     }
 
+    /// Returns the number of requests that were taken and not answered.
+    pub(super) fn in_flight(&self) -> u16 {
+        self.in_flight
+    }
+
     /// Returns true if nothing was taken that was not answered, and the driver sees all answers.
     pub(super) fn is_drained(&self) -> bool {
         self.in_flight == 0 && self.unpublished == 0

@@ -166,21 +166,21 @@ fn connect(handle: &LoopHandle, (volume, connections): &(Volume, Arc<VmConnectio
     };
     let sent = handle.send(Command::AddConnection(Box::new(new)));
     assert!(sent.is_ok(), "the loop has ended");
-    let thread = std::thread::spawn(move || session.run());
+    let thread = std::thread::spawn(move || session.run(drop));
     Running { front_end, thread }
 }
 
 /// Session that runs on its thread.
 struct Running {
     front_end: FrontEnd,
-    thread: JoinHandle<Option<String>>,
+    thread: JoinHandle<()>,
 }
 
 impl Running {
     /// Leaves, and waits for the end of the session.
     fn end(self) {
         self.front_end.finish();
-        // The reason of the end may be any.
+        // Whatever the reason of its end was.
         self.thread.join().expect("a session does not panic");
     }
 }
