@@ -8,6 +8,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::vm_resources::VmResources;
+
 /// Maximum number of connections of one device, over all its VMs.
 pub const DEVICE_CONNECTIONS_MAX: usize = 4096;
 /// Connections reserved for each VM.
@@ -85,7 +87,11 @@ impl DeviceConnections {
         });
         vms[at] = Some(tally);
         let device = self.clone();
-        Arc::new(VmConnections { device, at })
+        Arc::new(VmConnections {
+            device,
+            at,
+            resources: Arc::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Option<Tally>>> {
@@ -99,9 +105,15 @@ impl DeviceConnections {
 pub struct VmConnections {
     device: Arc<DeviceConnections>,
     at: usize,
+    resources: Arc<VmResources>,
 }
 
 impl VmConnections {
+    /// Returns the limits on what the VM's vhost-user front-ends use of the process.
+    pub fn resources(&self) -> Arc<VmResources> {
+        self.resources.clone()
+    }
+
     /// Admits one more connection, which is counted until the permit is dropped.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ pub mod ring;
 mod storage_identity;
 pub mod store;
 pub mod transfer;
+pub mod vm_resources;
 
 // Test helpers of the integration tests; unit tests of this crate use them as well.
 #[cfg(test)]

@@ -261,7 +261,9 @@ fn begin_session(
     let socket = UnixStream::from(stream.into_fd().map_err(failed)?);
     let (name, list) = (disk.to_owned(), list.clone());
     let current = Box::new(move || list.find(&name).map(|entry| entry.volume));
-    let (session, opening) = Session::new(socket, entry.volume.clone(), current).map_err(failed)?;
+    let limits = entry.connections.resources();
+    let session = Session::new(socket, entry.volume.clone(), current, limits);
+    let (session, opening) = session.map_err(failed)?;
     *taken.0.notices() = Some(session.notices());
     let name = disk.to_owned();
     let thread = std::thread::Builder::new().name("vhost-user".to_owned());

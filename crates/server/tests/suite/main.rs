@@ -18,6 +18,7 @@ mod store_kill;
 mod tenants;
 mod transfers;
 mod vhost_hostile;
+mod vhost_limits;
 mod vhost_load;
 mod vhost_memory;
 mod vhost_migration;

@@ -11,9 +11,11 @@
 //! time, so a log can be set, replaced or removed while requests are in flight.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use super::guest_memory::{GuestMemory, Mapping};
 use crate::buffer::Mem;
+use crate::vm_resources::VmResources;
 
 /// Bytes of a page in the log, whatever the page size of hosts and guests (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 0x1000;
@@ -31,9 +33,15 @@ impl DirtyLog {
     /// Maps a log of `len` bytes at `offset` of a file.
     ///
     /// # Errors
-    /// A message if the range is not inside the file, the file may block, or the kernel refuses.
-    pub(super) fn map(file: &File, offset: u64, len: u64) -> Result<DirtyLog, String> {
-        let (mapping, bits) = Mapping::of_file("the dirty log", file, offset, len)?;
+    /// A message if the range is not inside the file, the file may block, the VM has as much mapped
+    /// as it may, or the kernel refuses.
+    pub(super) fn map(
+        file: &File,
+        offset: u64,
+        len: u64,
+        limits: &Arc<VmResources>,
+    ) -> Result<DirtyLog, String> {
+        let (mapping, bits) = Mapping::of_file("the dirty log", file, offset, len, limits)?;
         Ok(DirtyLog { bits, mapping })
     }
 
@@ -122,7 +130,7 @@ mod tests {
         ];
         for (guest, len) in ranges {
             let file = memfd(PAGE);
-            let log = DirtyLog::map(&file, 100, 8).expect("a log");
+            let log = DirtyLog::map(&file, 100, 8, &Arc::default()).expect("a log");
             log.mark(guest, len);
             let expected = (0..64).filter(|page| {
                 let from = page * PAGE;
@@ -136,7 +144,7 @@ mod tests {
     #[test]
     fn marks_are_added_to_those_that_are_there() {
         let file = memfd(PAGE);
-        let log = DirtyLog::map(&file, 0, 8).expect("a log");
+        let log = DirtyLog::map(&file, 0, 8, &Arc::default()).expect("a log");
         log.mark(PAGE, PAGE);
         log.mark(3 * PAGE, 1);
         assert_eq!(marked(&file, 0), [1, 3]);
@@ -150,7 +158,7 @@ mod tests {
     fn memory_is_marked_by_its_guest_address() {
         let memory = table(&[(16 * PAGE, 0x50_0000, PAGE), (0, 0x10_0000, 2 * PAGE)]);
         let file = memfd(PAGE);
-        let log = DirtyLog::map(&file, 0, 8).expect("a log");
+        let log = DirtyLog::map(&file, 0, 8, &Arc::default()).expect("a log");
         let mut written = Vec::new();
         assert!(memory.push(PAGE + 1, 2, &mut written) && memory.push(16 * PAGE, 1, &mut written));
         log.mark_memory(&memory, &written);
@@ -162,7 +170,7 @@ mod tests {
     #[test]
     fn logs_that_make_no_sense_are_refused() {
         let file = memfd(2 * PAGE);
-        let map = |offset, len| DirtyLog::map(&file, offset, len);
+        let map = |offset, len| DirtyLog::map(&file, offset, len, &Arc::default());
         assert!(map(0, 0).is_err(), "no bytes");
         assert!(map(1, 2 * PAGE).is_err(), "beyond its file");
         assert!(map(u64::MAX, 2).is_err(), "wraps around");
@@ -172,14 +180,14 @@ mod tests {
         assert!(refused.contains("8 pages"), "{refused}");
         let of_disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).expect("a file");
         of_disk.set_len(PAGE).expect("room");
-        let refused = DirtyLog::map(&of_disk, 0, PAGE).expect_err("it may block");
+        let refused = DirtyLog::map(&of_disk, 0, PAGE, &Arc::default()).expect_err("it may block");
         assert!(refused.contains("memfd"), "{refused}");
     }
 
     #[test]
     fn a_log_that_is_cut_short_is_noticed_and_harms_nobody() {
         let file = memfd(2 * PAGE);
-        let log = DirtyLog::map(&file, 0, 2 * PAGE).expect("a log");
+        let log = DirtyLog::map(&file, 0, 2 * PAGE, &Arc::default()).expect("a log");
         file.set_len(PAGE).expect("shorter");
         log.mark(0, 1);
         assert!(!log.is_truncated(), "its page is there");

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::sigbus;
 use crate::buffer::{Mem, PAGE};
 use crate::ring::sys;
+use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Smallest page in bytes.
 const PAGE_BYTES: u64 = PAGE as u64;
@@ -69,11 +70,16 @@ impl Region {
     /// Maps a region of a file.
     ///
     /// # Errors
-    /// A message if the region wraps around or is not inside its file, the file may block, or the
-    /// kernel refuses.
-    pub(super) fn map(address: RegionAddress, file: &File) -> Result<Region, String> {
+    /// A message if the region wraps around or is not inside its file, the file may block, the VM
+    /// has as much memory as it may, or the kernel refuses.
+    pub(super) fn map(
+        address: RegionAddress,
+        file: &File,
+        limits: &Arc<VmResources>,
+    ) -> Result<Region, String> {
         address.check()?;
-        let (mapping, mem) = Mapping::of_file("guest memory", file, address.offset, address.len)?;
+        let (offset, len) = (address.offset, address.len);
+        let (mapping, mem) = Mapping::of_file("guest memory", file, offset, len, limits)?;
         // The region has the mapping and lives until no I/O uses its memory, which its connection
         // sees to.
         Ok(Region {
@@ -95,6 +101,8 @@ pub(super) struct Mapping {
     base: *mut u8,
     len: usize,
     guard: Option<sigbus::Guard>,
+    /// The region and its bytes in the VM's limits, given back once it is unmapped.
+    _shares: [Share; 2],
 }
 
 // SAFETY: a mapping is process memory without thread affinity, and `base` is only an address.
@@ -107,12 +115,14 @@ impl Mapping {
     /// names them in messages.
     ///
     /// # Errors
-    /// A message if the range is not inside the file, the file may block, or the kernel refuses.
+    /// A message if the range is not inside the file, the file may block, the VM has as much mapped
+    /// as it may, or the kernel refuses.
     pub(super) fn of_file(
         what: &str,
         file: &File,
         offset: u64,
         len: u64,
+        limits: &Arc<VmResources>,
     ) -> Result<(Mapping, Mem), String> {
         let failed = |error: io::Error| format!("{what} cannot be mapped: {error}");
         let meta = file.metadata().map_err(failed)?;
@@ -140,7 +150,11 @@ impl Mapping {
         let start = offset / page * page;
         let whole = usize::try_from(end.next_multiple_of(page) - start)
             .map_err(|_| format!("{what} is larger than the address space"))?;
-        let mapping = Mapping::new(file, start, whole, page as usize).map_err(failed)?;
+        let shares = [
+            limits.take(Resource::Regions, 1)?,
+            limits.take(Resource::AddressSpace, whole as u64)?,
+        ];
+        let mapping = Mapping::new(file, start, whole, page as usize, shares).map_err(failed)?;
         let mem = Mem::of_mapping(mapping.base.cast(), (offset - start) as usize, len as usize);
         Ok((mapping, mem))
     }
@@ -151,7 +165,13 @@ impl Mapping {
         guard.is_some_and(sigbus::Guard::has_faulted)
     }
 
-    fn new(file: &File, offset: u64, len: usize, page: usize) -> io::Result<Mapping> {
+    fn new(
+        file: &File,
+        offset: u64,
+        len: usize,
+        page: usize,
+        shares: [Share; 2],
+    ) -> io::Result<Mapping> {
         // SAFETY: a new mapping at an address of the kernel's choosing touches nothing that exists.
         let base = unsafe {
             libc::mmap(
@@ -173,6 +193,7 @@ impl Mapping {
             base: base.cast(),
             len,
             guard: None,
+            _shares: shares,
         };
         // The mapping is owned by now, so that a full table unmaps it.
         mapping.guard = Some(sigbus::Guard::new(base as usize, len, page)?);
@@ -329,7 +350,7 @@ pub(super) mod testing {
                 len,
                 offset: 0,
             };
-            Arc::new(Region::map(address, &memfd(len)).expect("mapped"))
+            Arc::new(Region::map(address, &memfd(len), &Arc::default()).expect("mapped"))
         };
         GuestMemory::new(regions.iter().map(map).collect()).expect("a table")
     }
@@ -382,7 +403,7 @@ mod tests {
             len: PAGE,
             offset: PAGE + 512,
         };
-        let region = Arc::new(Region::map(address, &file).expect("mapped"));
+        let region = Arc::new(Region::map(address, &file, &Arc::default()).expect("mapped"));
         let memory = GuestMemory::new(vec![region]).expect("a table");
         let mut out = Vec::new();
         assert!(memory.push(0x1010, 4, &mut out));
@@ -403,7 +424,7 @@ mod tests {
                 len,
                 offset,
             };
-            Region::map(address, &file)
+            Region::map(address, &file, &Arc::default())
         };
         assert!(map(0, 0, 2 * PAGE, 0).is_ok());
         assert!(map(0, 0, 0, 0).is_err(), "no bytes");
@@ -419,7 +440,7 @@ mod tests {
             len: PAGE,
             offset: 0,
         };
-        let refused = Region::map(address, &of_disk).expect_err("it may block");
+        let refused = Region::map(address, &of_disk, &Arc::default()).expect_err("it may block");
         assert!(refused.contains("memfd"), "{refused}");
         let two = [map(0, 0, PAGE, 0), map(PAGE - 1, 2 * PAGE, PAGE, 0)];
         let two = two.map(|region| Arc::new(region.expect("mapped")));
@@ -435,7 +456,7 @@ mod tests {
             len: 2 * PAGE,
             offset: 0,
         };
-        let region = Arc::new(Region::map(address, &file).expect("mapped"));
+        let region = Arc::new(Region::map(address, &file, &Arc::default()).expect("mapped"));
         let memory = GuestMemory::new(vec![region]).expect("a table");
         let other = table(&[(0, 0, PAGE)]);
         let mem = memory.at_user(0, 2 * PAGE as usize).expect("inside");

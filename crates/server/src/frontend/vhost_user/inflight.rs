@@ -28,6 +28,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::guest_memory::Mapping;
 use crate::buffer::{Mem, PAGE};
 use crate::ring::sys;
+use crate::vm_resources::VmResources;
 
 /// Bytes before the entries of a queue, and of an entry.
 const HEAD: usize = 16;
@@ -119,12 +120,13 @@ impl InflightRegion {
     ///
     /// # Errors
     /// A message if the memory is too short for its layout or not inside the file, its beginning is
-    /// no page, or it cannot be mapped.
+    /// no page, the VM has as much mapped as it may, or it cannot be mapped.
     pub(super) fn map(
         layout: Layout,
         file: &File,
         offset: u64,
         bytes: u64,
+        limits: &Arc<VmResources>,
     ) -> Result<InflightRegion, String> {
         const WHAT: &str = "memory for requests in flight";
         let needed = layout.queues_bytes() as u64;
@@ -138,7 +140,7 @@ impl InflightRegion {
         if !offset.is_multiple_of(PAGE as u64) {
             return Err(format!("{WHAT} at offset {offset}, which is no page"));
         }
-        let (mapping, mem) = Mapping::of_file(WHAT, file, offset, len)?;
+        let (mapping, mem) = Mapping::of_file(WHAT, file, offset, len, limits)?;
         let mut region = InflightRegion {
             layout,
             mem,

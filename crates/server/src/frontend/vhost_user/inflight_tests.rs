@@ -6,7 +6,9 @@ const SIZE: u16 = 8;
 fn region() -> Arc<InflightRegion> {
     let layout = Layout::new(2, SIZE);
     let file = layout.create().expect("memory");
-    Arc::new(InflightRegion::map(layout, &file, 0, layout.bytes()).expect("mapped"))
+    Arc::new(
+        InflightRegion::map(layout, &file, 0, layout.bytes(), &Arc::default()).expect("mapped"),
+    )
 }
 
 /// Reads the record of the second queue, whose ring has the used index `used`.
@@ -140,7 +142,7 @@ fn queues_that_do_not_fit_are_refused() {
 fn memory_that_does_not_fit_is_refused() {
     let layout = Layout::new(2, SIZE);
     let file = memfd(8192);
-    let map = |offset, bytes| InflightRegion::map(layout, &file, offset, bytes);
+    let map = |offset, bytes| InflightRegion::map(layout, &file, offset, bytes, &Arc::default());
     assert!(map(0, 384).is_ok(), "without a tail");
     assert!(map(4096, 448).is_ok());
     assert!(map(4096, u64::MAX).is_ok(), "the rest is not used");
@@ -150,11 +152,12 @@ fn memory_that_does_not_fit_is_refused() {
     assert!(map(u64::MAX - 4095, 448).is_err(), "far beyond it");
     assert!(map(1 << 63, 448).is_err(), "no offset of a file");
     let largest = Layout::new(64, 1024);
-    let wraps = InflightRegion::map(largest, &file, u64::MAX - 4095, u64::MAX);
+    let wraps = InflightRegion::map(largest, &file, u64::MAX - 4095, u64::MAX, &Arc::default());
     assert!(wraps.is_err(), "wraps around");
     let on_disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).expect("a file");
     on_disk.set_len(4096).expect("room");
-    let refused = InflightRegion::map(layout, &on_disk, 0, 448).expect_err("it may block");
+    let refused =
+        InflightRegion::map(layout, &on_disk, 0, 448, &Arc::default()).expect_err("it may block");
     assert!(refused.contains("memfd"), "{refused}");
 }
 
@@ -170,7 +173,7 @@ fn memory_that_is_made_cannot_be_cut_short() {
 fn memory_that_is_cut_short_is_noticed() {
     let layout = Layout::new(2, SIZE);
     let file = memfd(layout.bytes());
-    let map = || InflightRegion::map(layout, &file, 0, layout.bytes());
+    let map = || InflightRegion::map(layout, &file, 0, layout.bytes(), &Arc::default());
     let region = Arc::new(map().expect("mapped"));
     let (mut queue, _) = recover(&region, 0).expect("it is new");
     file.set_len(0).expect("shorter");
@@ -185,7 +188,8 @@ fn memory_that_is_cut_short_is_noticed() {
 fn the_cache_mode_is_kept_in_a_tail_of_this_version_alone() {
     let layout = Layout::new(2, SIZE);
     let file = memfd(4096);
-    let map = |bytes| InflightRegion::map(layout, &file, 0, bytes).expect("mapped");
+    let map =
+        |bytes| InflightRegion::map(layout, &file, 0, bytes, &Arc::default()).expect("mapped");
     let first = map(layout.bytes());
     assert_eq!(first.writeback(), None);
     for mode in [true, false] {

@@ -29,7 +29,8 @@ impl Scene {
     fn new(base: u16) -> Scene {
         let layout = Layout::new(2, SIZE);
         let file = layout.create().expect("memory");
-        let region = InflightRegion::map(layout, &file, 0, layout.bytes()).expect("mapped");
+        let region =
+            InflightRegion::map(layout, &file, 0, layout.bytes(), &Arc::default()).expect("mapped");
         let driver = Driver::new(base, false);
         for head in 0..SIZE {
             driver.describe(head, (DATA, 16), 0);

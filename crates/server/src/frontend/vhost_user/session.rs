@@ -21,7 +21,7 @@ use vhost::vhost_user::{
     VhostUserProtocolFeatures,
 };
 
-use self::queues::{Queue, Run, eventfd};
+use self::queues::{EventFile, Queue, Run};
 use super::back_channel::{ConfigNotices, SocketOffer};
 use super::config_space::{self, CONFIG_WCE, FLUSH, LOG_ALL};
 use super::connection::{Opening, QUEUES_MAX};
@@ -31,10 +31,15 @@ use super::inflight::{InflightRegion, Layout};
 use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
 use super::virtqueue::{RingAddresses, SIZE_MAX, used_bytes};
 use crate::frontend::Volume;
+use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Bytes of the configuration space that a front-end may read; those that this device has no
 /// fields for are zero.
 const CONFIG_MAX: u32 = 256;
+
+/// Descriptors of a session without queues: the socket twice, both ends of the bell, and the socket
+/// for notices.
+const SESSION_DESCRIPTORS: u64 = 5;
 
 /// Source of the volume's current description, whose size may change.
 pub(crate) type CurrentVolume = Box<dyn Fn() -> Option<Volume> + Send>;
@@ -60,12 +65,15 @@ impl Session {
     /// Makes the session of a front-end, and its other half for the loop.
     ///
     /// # Errors
-    /// If the process has no free descriptor.
+    /// If the process has no free descriptor, or the VM as many as it may have.
     pub(crate) fn new(
         socket: UnixStream,
         volume: Volume,
         current: CurrentVolume,
+        limits: Arc<VmResources>,
     ) -> io::Result<(Session, Opening)> {
+        let descriptors = limits.take(Resource::Descriptors, SESSION_DESCRIPTORS);
+        let descriptors = descriptors.map_err(io::Error::other)?;
         let mailbox = Mailbox::new(&socket)?;
         let opening = Opening {
             mailbox: LoopEnd::new(mailbox.clone()),
@@ -76,6 +84,8 @@ impl Session {
             mailbox,
             volume,
             current,
+            limits,
+            _descriptors: descriptors,
             features: None,
             protocol_features: VhostUserProtocolFeatures::empty(),
             notices: Arc::default(),
@@ -134,6 +144,8 @@ struct Device {
     mailbox: Arc<Mailbox>,
     volume: Volume,
     current: CurrentVolume,
+    limits: Arc<VmResources>,
+    _descriptors: Share,
     /// Features that driver and front-end accepted; `None` before they have.
     features: Option<u64>,
     protocol_features: VhostUserProtocolFeatures,
@@ -310,7 +322,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         _: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
         let map = |(region, file): (&VhostUserMemoryRegion, &File)| {
-            Region::map(address(region), file).map(Arc::new)
+            Region::map(address(region), file, &self.limits).map(Arc::new)
         };
         let mapped = regions.iter().zip(&files).map(map);
         let mapped = mapped.collect::<std::result::Result<_, _>>();
@@ -379,7 +391,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file.ok_or_else(|| refused("queues without kicks are not supported"))?;
-        let kick = eventfd(file)?;
+        let kick = EventFile::new(file, &self.limits)?;
         let queue = self.queue(index.into())?;
         if queue.run == Run::Stopped {
             queue.kick = Some(kick);
@@ -389,21 +401,22 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let file = file.map(eventfd).transpose()?;
+        let file = file.map(|file| EventFile::new(file, &self.limits));
+        let file = file.transpose()?;
         let index = u32::from(index);
         if let Some(file) = &file {
             // The loop must not wait for a driver that does not read.
-            crate::ring::sys::set_nonblocking(file).map_err(Error::ReqHandlerError)?;
+            crate::ring::sys::set_nonblocking(file.file()).map_err(Error::ReqHandlerError)?;
         }
         let queue = self.queue(index)?;
         queue.call = file;
         if queue.run != Run::Runs {
             return Ok(());
         }
-        let call = queue.call.as_ref().map(File::try_clone).transpose();
+        let call = queue.call.as_ref().map(EventFile::copy).transpose();
         let change = Change::Call {
             queue: index as usize,
-            call: call.map_err(Error::ReqHandlerError)?,
+            call: call?,
         };
         self.request(change).map(drop)
     }
@@ -503,7 +516,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         file: File,
         _: Option<bool>,
     ) -> Result<Option<u64>> {
-        let region = Region::map(address(region), &file).map_err(refused)?;
+        let region = Region::map(address(region), &file, &self.limits).map_err(refused)?;
         let mut regions = self.memory.regions().to_vec();
         regions.push(Arc::new(region));
         self.put_memory(regions)?;
@@ -547,7 +560,13 @@ impl VhostUserBackendReqHandlerMut for Device {
             ));
         }
         let layout = layout(given)?;
-        let region = InflightRegion::map(layout, &file, given.mmap_offset, given.mmap_size);
+        let region = InflightRegion::map(
+            layout,
+            &file,
+            given.mmap_offset,
+            given.mmap_size,
+            &self.limits,
+        );
         let region = region.map_err(refused)?;
         // A front-end that connects again does not ask for the mode, which its driver knows.
         self.writeback = match (self.writeback, region.writeback()) {
@@ -581,7 +600,8 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
-        let log = DirtyLog::map(&file, log.mmap_offset, log.mmap_size).map_err(refused)?;
+        let log = DirtyLog::map(&file, log.mmap_offset, log.mmap_size, &self.limits);
+        let log = log.map_err(refused)?;
         log.check_covers(self.memory.end()).map_err(refused)?;
         for index in (0..self.queues.len()).filter(|&index| self.queues[index].run != Run::Stopped)
         {

@@ -18,8 +18,9 @@ fn volume() -> Volume {
 /// Messages of a front-end; returns whether each write must then be durable.
 fn stable_writes(messages: impl FnOnce(&mut Device) -> Result<()>) -> bool {
     let (socket, _peer) = UnixStream::pair().expect("sockets");
-    let (mut session, opening) =
-        Session::new(socket, volume(), Box::new(|| Some(volume()))).expect("a session");
+    let current = Box::new(|| Some(volume()));
+    let session = Session::new(socket, volume(), current, Arc::default());
+    let (mut session, opening) = session.expect("a session");
     messages(&mut session.device).expect("they are sound");
     opening.mailbox.stable_writes()
 }
@@ -81,7 +82,7 @@ fn writes_are_durable_unless_the_driver_can_flush_and_has_a_write_back_cache() {
 #[test]
 fn a_session_that_never_runs_ends_its_connection() {
     let (socket, _peer) = UnixStream::pair().expect("sockets");
-    let session = Session::new(socket, volume(), Box::new(|| None));
+    let session = Session::new(socket, volume(), Box::new(|| None), Arc::default());
     let (session, opening) = session.expect("a session");
     assert!(!opening.mailbox.has_left());
     drop(session);
@@ -93,7 +94,7 @@ fn only_the_cache_mode_can_be_written_and_only_where_it_was_negotiated() {
     let write = |features, offset, bytes: &'static [u8]| {
         let (socket, _peer) = UnixStream::pair().expect("sockets");
         let (mut session, _opening) =
-            Session::new(socket, volume(), Box::new(|| None)).expect("a session");
+            Session::new(socket, volume(), Box::new(|| None), Arc::default()).expect("a session");
         session.device.set_features(features).expect("offered");
         let flags = VhostUserConfigFlags::WRITABLE;
         session.device.set_config(offset, bytes, flags).is_ok()

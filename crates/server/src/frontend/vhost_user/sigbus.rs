@@ -9,8 +9,13 @@ use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Most mappings at a time, over all guests.
-const ENTRIES: usize = 4096;
+use crate::vm_resources::VM_REGIONS_MAX;
+
+/// Most mappings at a time, over all guests: those of sixteen VMs that have all they may. The
+/// kernel's limit on mappings of a process, 65,530, has room for two of each, as one that was cut
+/// short needs.
+const ENTRIES: usize = 16_384;
+const _: () = assert!(ENTRIES as u64 == 16 * VM_REGIONS_MAX);
 
 /// Mapping that is looked after. All of it is atomic, because the handler interrupts any thread.
 struct Entry {

@@ -327,7 +327,7 @@ fn what_is_written_to_the_used_ring_is_marked_where_it_is_logged() {
     use super::super::guest_memory::testing::memfd;
     const PAGE: u64 = 4096;
     let (file, base) = (memfd(PAGE), SIZE - 1);
-    let log = DirtyLog::map(&file, 0, PAGE).expect("a log");
+    let log = DirtyLog::map(&file, 0, PAGE, &std::sync::Arc::default()).expect("a log");
     let marked = || -> Vec<u64> {
         use std::os::unix::fs::FileExt;
         let mut bits = [0; 8];

@@ -38,7 +38,7 @@ impl Memory {
         for &address in addresses {
             let file = memfd(address.offset + address.len);
             mapped.push(Arc::new(
-                Region::map(address, &file).expect("a sound region"),
+                Region::map(address, &file, &Arc::default()).expect("a sound region"),
             ));
             regions.push((address, Arc::new(file)));
         }

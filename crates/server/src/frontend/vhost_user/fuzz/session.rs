@@ -156,7 +156,8 @@ fn connect(handle: &LoopHandle, (volume, connections): &(Volume, Arc<VmConnectio
     let (front_end, socket) = FrontEnd::pair();
     let current = volume.clone();
     let current = Box::new(move || Some(current.clone()));
-    let (session, opening) = Session::new(socket, volume.clone(), current).expect("a session");
+    let (session, opening) =
+        Session::new(socket, volume.clone(), current, connections.resources()).expect("a session");
     let new = NewConnection {
         opening: Opening::VhostUser(opening),
         serial: volume.serial,

@@ -125,7 +125,10 @@ impl Scene {
         };
         let log = (flags & 64 != 0).then(|| {
             let file = memfd(LOG);
-            (DirtyLog::map(&file, 0, LOG).expect("a sound log"), file)
+            (
+                DirtyLog::map(&file, 0, LOG, &Arc::default()).expect("a sound log"),
+                file,
+            )
         });
         let mut model = Model {
             rings: addresses,

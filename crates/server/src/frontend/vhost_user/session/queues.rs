@@ -15,6 +15,7 @@ use crate::frontend::vhost_user::inflight::QueueRecord;
 use crate::frontend::vhost_user::mailbox::Change;
 use crate::frontend::vhost_user::virtqueue::{QueueSetup, RingAddresses, Rings};
 use crate::log_limit;
+use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Queue as messages have described it.
 #[derive(Default, Debug)]
@@ -23,8 +24,8 @@ pub(super) struct Queue {
     pub(super) addresses: Option<RingAddresses>,
     pub(super) logged_at: UsedAddress,
     pub(super) base: u16,
-    pub(super) kick: Option<File>,
-    pub(super) call: Option<File>,
+    pub(super) kick: Option<EventFile>,
+    pub(super) call: Option<EventFile>,
     /// State by `SET_VRING_ENABLE`; `None` before the first one.
     pub(super) enabled: Option<bool>,
     pub(super) run: Run,
@@ -69,13 +70,12 @@ impl Device {
         let record = self.inflight.as_ref().map(record).transpose()?;
         let by_message = self.has(PROTOCOL_FEATURES);
         let queue = &mut self.queues[index];
-        let copy = |file: &File| file.try_clone().map_err(Error::ReqHandlerError);
         let change = Change::Start {
             queue: index,
             setup,
             record,
-            kick: copy(queue.kick.as_ref().ok_or_else(|| refused("no kick"))?)?,
-            call: queue.call.as_ref().map(copy).transpose()?,
+            kick: (queue.kick.as_ref().ok_or_else(|| refused("no kick"))?).copy()?,
+            call: queue.call.as_ref().map(EventFile::copy).transpose()?,
             // Queues of front-ends that know no protocol features run without a message.
             enabled: queue.enabled.unwrap_or(!by_message),
         };
@@ -166,13 +166,36 @@ impl Device {
     }
 }
 
-/// Checks that a file is an eventfd, because nothing else may be waited for in a loop without harm.
-pub(super) fn eventfd(file: File) -> Result<File> {
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let target = std::fs::read_link(link).map_err(Error::ReqHandlerError)?;
-    if target.as_os_str() == "anon_inode:[eventfd]" {
-        Ok(file)
-    } else {
-        Err(refused("a file for kicks or calls that is no eventfd"))
+/// Eventfd of a queue. While the queue runs, the loop has a copy.
+#[derive(Debug)]
+pub(super) struct EventFile {
+    file: File,
+    /// Two descriptors in the VM's limits, this one and the copy.
+    _share: Share,
+}
+
+impl EventFile {
+    /// Takes over a file that must be an eventfd, because nothing else may be waited for in a loop
+    /// without harm.
+    pub(super) fn new(file: File, limits: &Arc<VmResources>) -> Result<EventFile> {
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let target = std::fs::read_link(link).map_err(Error::ReqHandlerError)?;
+        if target.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(refused("a file for kicks or calls that is no eventfd"));
+        }
+        let share = limits.take(Resource::Descriptors, 2).map_err(refused)?;
+        Ok(EventFile {
+            file,
+            _share: share,
+        })
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Copies the descriptor, for the loop.
+    pub(super) fn copy(&self) -> Result<File> {
+        self.file.try_clone().map_err(Error::ReqHandlerError)
     }
 }
