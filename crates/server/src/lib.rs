@@ -7,6 +7,7 @@
 //!   control API               --Command--->     submit, answer; owns engine, ring, clients
 //! ```
 
+pub mod allowed_paths;
 mod attainment_record;
 pub mod backing;
 mod blocking_call;

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::command::ControlError;
 use crate::config::{
-    self, Config, ConfigErrors, Create, DeviceConfig, DiskConfig, Schedule, VmConfig,
+    self, Config, ConfigErrors, Create, DeviceConfig, DiskConfig, PathsConfig, Schedule, VmConfig,
 };
 use crate::store::{Scope, VmRecord};
 
@@ -101,18 +101,35 @@ pub fn restorable_vms<'a>(
     records: &'a [VmRecord],
     is_configured: impl Fn(&str) -> bool + 'a,
     devices: &'a [DeviceConfig],
-    base: &'a Path,
+    paths: &'a PathsConfig,
 ) -> impl Iterator<Item = (&'a str, Result<VmConfig, String>)> {
     let whole = records
         .iter()
         .filter(move |record| record.scope == Scope::Whole && !is_configured(&record.name));
     whole.map(move |record| {
         let vm = record.words().and_then(|words| {
-            let read = config::vm::from_json(&words, devices, base);
+            let read = config::vm::from_json(&words, devices, paths);
             read.map_err(|errors| join_errors(&errors))
+        });
+        let vm = vm.map(|mut vm| {
+            if !record.is_confined() {
+                free_old_paths(&mut vm);
+            }
+            vm
         });
         (record.name.as_str(), vm)
     })
+}
+
+/// Lets disks stay where a build without `[paths]` accepted them: their VMs are in use. A disk that
+/// was added since is in the list by its name, and stays confined.
+fn free_old_paths(vm: &mut VmConfig) {
+    for disk in &mut vm.disks {
+        let within = disk.path.as_ref().zip(disk.within.as_ref());
+        if within.is_some_and(|(path, within)| !within.names(path)) {
+            disk.within = None;
+        }
+    }
 }
 
 /// Returns the configuration with which a VM from the store is served again: its files must exist
@@ -160,13 +177,15 @@ pub fn preview_start(records: &[VmRecord], config: &mut Config) -> Vec<RecordRep
     let configured: BTreeSet<String> = config.vms.iter().map(|vm| vm.name.clone()).collect();
     let mut reports = overlay(records, &mut config.vms);
     let is_configured = |name: &str| configured.contains(name);
-    for (name, vm) in restorable_vms(records, is_configured, &config.devices, &config.base) {
+    for (name, vm) in restorable_vms(records, is_configured, &config.devices, &config.paths) {
         let served = vm.and_then(|vm| {
             // Against the VMs restored so far as well, as the daemon adds them one after the other.
             refuse_taken_exports(&config.vms, &vm.disks).map_err(|error| error.to_string())?;
             let mut vm = restored_with_existing_files(&vm);
             for disk in &mut vm.disks {
                 let Some(path) = &disk.path else { continue };
+                let within = disk.check_path(path);
+                within.map_err(|error| format!("{}: {error}", path.display()))?;
                 let meta = std::fs::metadata(path);
                 let meta = meta.map_err(|error| format!("{}: {error}", path.display()))?;
                 if meta.is_file() {
@@ -178,8 +197,9 @@ pub fn preview_start(records: &[VmRecord], config: &mut Config) -> Vec<RecordRep
         });
         let (outcome, what) = match served {
             Ok(vm) => {
+                let report = restored(&vm);
                 config.vms.push(vm);
-                (RecordOutcome::Applied, RESTORED.to_owned())
+                (RecordOutcome::Applied, report)
             }
             Err(why) => (RecordOutcome::Failed, restore_failure(&why)),
         };
@@ -189,8 +209,23 @@ pub fn preview_start(records: &[VmRecord], config: &mut Config) -> Vec<RecordRep
     reports
 }
 
-/// Report for a VM of the store that is served.
-pub(crate) const RESTORED: &str = "restored from the store";
+/// Returns the report for a VM of the store that is served.
+pub(crate) fn restored(vm: &VmConfig) -> String {
+    let is_free = |disk: &&DiskConfig| disk.path.is_some() && disk.within.is_none();
+    let free = vm
+        .disks
+        .iter()
+        .find(is_free)
+        .and_then(|disk| disk.path.as_ref());
+    match free {
+        None => "restored from the store".to_owned(),
+        Some(path) => format!(
+            "restored from the store; {} was accepted by an earlier version and is in no directory \
+             for disks of the control API: add its directory to `allow` under [paths]",
+            path.display()
+        ),
+    }
+}
 
 /// Returns the report for a VM of the store that cannot be served.
 pub(crate) fn restore_failure(why: &str) -> String {

@@ -48,8 +48,9 @@ fn a_fifo_in_the_configuration_is_why_the_daemon_does_not_start() {
 #[test]
 fn a_path_that_does_not_answer_is_given_up_and_others_go_on() {
     let Some(fuse) = Fuse::start() else { return };
-    let daemon = Daemon::start(&config("[daemon]\nopen_timeout = \"1 s\"\n"));
     let file = fuse.file();
+    let limits = "[daemon]\nopen_timeout = \"1 s\"";
+    let daemon = Daemon::start(&config(&format!("{limits}\n[paths]\nallow = [{file:?}]\n")));
     let disk = format!("path={},format=raw", file.display());
     fuse.hang();
     for _ in 0..2 {

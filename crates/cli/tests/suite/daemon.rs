@@ -23,9 +23,14 @@ impl Daemon {
 
     /// Starts the daemon and returns it with the rest of its log.
     fn start_with_log() -> (Daemon, BufReader<ChildStderr>) {
+        Daemon::configured(CONFIG)
+    }
+
+    /// Starts the daemon with this configuration and returns it with the rest of its log.
+    fn configured(text: &str) -> (Daemon, BufReader<ChildStderr>) {
         let dir = tempfile::tempdir().expect("a directory");
         let config = dir.path().join("t.toml");
-        std::fs::write(&config, CONFIG).expect("writable");
+        std::fs::write(&config, text).expect("writable");
         let (child, log) = serve(&config);
         (Daemon { child, dir }, log)
     }
@@ -173,6 +178,45 @@ fn is_looked_at(daemon: &Daemon) {
         "{message}"
     );
     assert!(!message.contains("not enforced"), "{message}");
+}
+
+#[test]
+fn a_disk_that_is_added_has_to_be_where_paths_allow() {
+    let sockets = "[control]\nsocket = \"control.sock\"\n[[listen]]\nunix = \"nbd.sock\"\n";
+    let device = "[[device]]\nname = \"files\"\nkind = \"file\"\n";
+    let (daemon, log) = Daemon::configured(&format!("{sockets}{device}"));
+    drain_stderr(log);
+    let add = |name: &str, path: &Path| {
+        let disk = format!("path={},size=1 MiB,create=sparse", path.display());
+        daemon.ask(&["vm", "add", name, "--device", "files", "--disk", &disk])
+    };
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let secret = elsewhere.path().join("secret");
+    std::fs::write(&secret, vec![7; 1 << 20]).expect("writable");
+    let link = daemon.dir.path().join("link.raw");
+    std::os::unix::fs::symlink(&secret, &link).expect("writable");
+    for path in [secret.clone(), elsewhere.path().join("new.raw"), link] {
+        let refused = add("spy", &path);
+        assert_eq!(refused.status.code(), Some(1), "{}", path.display());
+        let message = stderr(&refused);
+        assert!(
+            message.contains("add its directory to `allow` under [paths]"),
+            "{message}"
+        );
+    }
+    let configuration = add("spy", &daemon.dir.path().join("t.toml"));
+    assert_eq!(
+        configuration.status.code(),
+        Some(1),
+        "the daemon's own configuration"
+    );
+    assert!(
+        !elsewhere.path().join("new.raw").exists(),
+        "created outside"
+    );
+    assert_eq!(std::fs::read(&secret).expect("there"), vec![7; 1 << 20]);
+    let added = add("web", &daemon.dir.path().join("web.raw"));
+    assert!(added.status.success(), "{}", stderr(&added));
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl OpenFile {
                 source,
             }
         };
-        let (plain, created) = retry_while_in_use(path, || open_or_create(path, config))?;
+        let (plain, created) = open_within(path, config)?;
         // The creator of a file fills it, even if its guest may only read.
         let writable = created || !config.read_only;
         let Checked { block_device, size } = check_file(path, &plain, config, writable)?;
@@ -206,6 +206,22 @@ fn retry_while_in_use<T>(
             other => return other,
         }
     }
+}
+
+/// Opens or creates the file like [`open_or_create`], waiting for its lease, if the path leads into
+/// the directories that the configuration confines it to.
+fn open_within(path: &Path, config: &DiskConfig) -> Result<(File, bool), OpenError> {
+    let refused = |source| OpenError::NotAllowed {
+        path: path.to_owned(),
+        source,
+    };
+    // Before anything is opened: even opening a file may have effects.
+    config.check_path(path).map_err(refused)?;
+    let (file, created) = retry_while_in_use(path, || open_or_create(path, config))?;
+    if let Some(within) = &config.within {
+        within.check_open(path, &file).map_err(refused)?;
+    }
+    Ok((file, created))
 }
 
 /// Opens the file, or creates an empty one, which gets its size under the lock. Returns true if it

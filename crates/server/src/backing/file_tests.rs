@@ -4,6 +4,7 @@ fn config(size: Option<u64>, create: Create) -> DiskConfig {
     DiskConfig {
         export: "e".into(),
         path: None,
+        within: None,
         size,
         create,
         format: DiskFormat::Probe,

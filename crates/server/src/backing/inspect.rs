@@ -137,6 +137,12 @@ pub fn inspect(config: &DiskConfig) -> Result<(), OpenError> {
     let Some(path) = &config.path else {
         return Ok(());
     };
+    config
+        .check_path(path)
+        .map_err(|source| OpenError::NotAllowed {
+            path: path.to_owned(),
+            source,
+        })?;
     let failed = |source| OpenError::Io {
         path: path.to_owned(),
         what: "open",
@@ -175,6 +181,7 @@ mod tests {
         DiskConfig {
             export: "disk".to_owned(),
             path: Some(path),
+            within: None,
             size: Some(8192),
             create: Create::No,
             format: DiskFormat::Probe,

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_units::human::{bytes_and_count, exact_bytes};
 
+use crate::allowed_paths::NotAllowed;
 use crate::blocking_call::NotDone;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
 use crate::disk_file_monitor::State;
@@ -89,6 +90,14 @@ pub enum OpenError {
         path: PathBuf,
         /// Name of the format that the header announces.
         format: &'static str,
+    },
+    /// The path leads out of the directories that are allowed for it. Nothing was changed.
+    #[error("{}: {source}", path.display())]
+    NotAllowed {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason, with the directories.
+        source: NotAllowed,
     },
     /// The path is neither a regular file nor a block device. The file was not opened.
     #[error("{}: is {found}; a disk needs a regular file or a block device", path.display())]

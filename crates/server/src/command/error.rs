@@ -139,6 +139,9 @@ pub enum ControlError {
         /// Hint, if there is one.
         help: Option<String>,
     },
+    /// The path of a disk leads out of the directories and devices that `[paths]` allows.
+    #[error("{0}")]
+    NotAllowed(String),
     /// A file system call did not return before the deadline. A result that comes later is dropped.
     #[error("{what}")]
     GaveUp {

@@ -19,6 +19,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 
+use crate::allowed_paths::{AllowedPaths, NotAllowed};
 use crate::fault::Rule;
 
 mod context;
@@ -59,7 +60,10 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     let text =
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let base = path.parent().unwrap_or(Path::new(""));
-    parse(&text, &path.display().to_string(), base)
+    let mut loaded = parse(&text, &path.display().to_string(), base)?;
+    let paths = &mut loaded.config.paths;
+    paths.allowed = paths.allowed.clone().except(path);
+    Ok(loaded)
 }
 
 /// Reads and checks the text of a configuration file. `file` is its name in messages, `base` the
@@ -100,7 +104,7 @@ pub fn fuzz(data: &[u8]) {
             let _ = (schedule.next(Timestamp::UNIX_EPOCH), schedule.overlaps());
         }
         let _ = policy::read(&json);
-        let _ = vm::from_json(&json, &[], Path::new("/"));
+        let _ = vm::from_json(&json, &[], &PathsConfig::of_directory(Path::new("/")));
         let _ = vm::size_from_json(&json);
         let _ = fault::from_json(&json);
         let _ = transfer::from_json(&json, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
@@ -111,8 +115,8 @@ pub fn fuzz(data: &[u8]) {
 /// Complete and checked configuration of `tidegate serve`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Directory of the file, which relative paths are relative to.
-    pub base: PathBuf,
+    /// Paths of disks that are not named in the file.
+    pub paths: PathsConfig,
     /// Deadlines for opening disks and for an orderly end.
     pub daemon: DaemonConfig,
     /// The control API's socket.
@@ -159,6 +163,26 @@ impl Default for DaemonConfig {
             stop_within: Duration::from_secs(60),
             open_key: keys::OPEN_TIMEOUT.name,
             stop_key: keys::STOP_TIMEOUT.name,
+        }
+    }
+}
+
+/// Section `[paths]`: how the paths of disks that come by the API or from the store are read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PathsConfig {
+    /// Directory of the file, which relative paths are relative to.
+    pub base: PathBuf,
+    /// Directories and devices that those disks may be on; the directory of the file by default.
+    pub allowed: AllowedPaths,
+}
+
+impl PathsConfig {
+    /// Makes the rules of a file in the directory `base` that has no section `[paths]`.
+    pub fn of_directory(base: &Path) -> PathsConfig {
+        PathsConfig {
+            base: base.to_owned(),
+            // `base` is empty for a file named without a directory.
+            allowed: AllowedPaths::new([Path::new(".").join(base)]),
         }
     }
 }
@@ -281,6 +305,9 @@ pub struct DiskConfig {
     pub export: String,
     /// File or block device; `None` on memory devices.
     pub path: Option<PathBuf>,
+    /// Directories and devices that the path must lead into; `None` for a disk of the configuration
+    /// file, which may be anywhere.
+    pub within: Option<AllowedPaths>,
     /// Size in bytes; `None` for the size of the file.
     pub size: Option<u64>,
     /// Creation of a missing file.
@@ -295,6 +322,16 @@ pub struct DiskConfig {
     pub faults: Vec<Rule>,
     /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
+}
+
+impl DiskConfig {
+    /// Checks a path against the directories and devices that the disk is confined to.
+    ///
+    /// # Errors
+    /// If it leads out of them.
+    pub fn check_path(&self, path: &Path) -> Result<(), NotAllowed> {
+        (self.within.as_ref()).map_or(Ok(()), |within| within.check(path))
+    }
 }
 
 /// Creation of a disk's missing file.

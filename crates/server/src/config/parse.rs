@@ -11,9 +11,10 @@ use tidegate_core::time::Nanos;
 
 use super::context::Context;
 use super::{
-    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, SocketTemplate, StoreConfig,
-    VmConfig, context, device, keys, overcommit, vm,
+    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, PathsConfig, SocketTemplate,
+    StoreConfig, VmConfig, context, device, keys, overcommit, vm,
 };
+use crate::allowed_paths::AllowedPaths;
 
 /// Default path of the control API's socket.
 pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
@@ -81,6 +82,10 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
             place: None,
         }),
     };
+    let paths = match section.take("paths") {
+        Some(field) => paths(&field, context),
+        None => Some(PathsConfig::of_directory(context.base)),
+    };
     let mut files = Names::default();
     // Before the VMs: no disk may have the file of the store.
     let store = match section.take("store") {
@@ -119,7 +124,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     }
     Some(Config {
         // Errors return only here, after everything was read, so that all are reported together.
-        base: context.base.to_owned(),
+        paths: paths?,
         daemon: daemon?,
         control: control?,
         store: store?,
@@ -154,6 +159,24 @@ fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
         stop_within: Duration::from_nanos(stop_within?),
         open_key,
         stop_key,
+    })
+}
+
+fn paths(field: &Field<'_>, context: &Context<'_>) -> Option<PathsConfig> {
+    let mut section = Section::with_keys(field, &keys::PATHS)?;
+    let default = PathsConfig::of_directory(context.base);
+    let allowed = section.value(&keys::ALLOW, default.allowed, |field| {
+        let paths: Vec<_> = (field.elements()?.iter())
+            .map(|field| context.path(field))
+            .collect();
+        Some(AllowedPaths::new(
+            paths.into_iter().collect::<Option<Vec<_>>>()?,
+        ))
+    });
+    section.finish();
+    Some(PathsConfig {
+        base: default.base,
+        allowed: allowed?,
     })
 }
 

@@ -45,6 +45,8 @@ mod tests {
     const WHOLE: &str = r#"
 [daemon]
 open_timeout = "10 s"
+[paths]
+allow = ["/srv/vms"]
 [control]
 socket = "c.sock"
 mode = "660"

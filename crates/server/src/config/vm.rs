@@ -12,8 +12,8 @@ use super::context::Context;
 use super::device::{DeviceSummary, Kind};
 use super::keys::vm as keys;
 use super::{
-    ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig, context, fault,
-    promise, schedule,
+    ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, PathsConfig, Schedule, VmConfig,
+    context, fault, promise, schedule,
 };
 
 /// Default of `max_connections`.
@@ -43,29 +43,34 @@ impl<'a> UniqueNames<'a> {
     }
 }
 
-/// Parses a VM from JSON with the keys of the configuration. The caller has to check that its names
-/// are free and its disks fit beside the existing ones.
+/// Parses a VM from JSON with the keys of the configuration. Its disks' paths are confined to those
+/// that `paths` allows, which is checked when they are opened. The caller has to check that its
+/// names are free and its disks fit beside the existing ones.
 ///
 /// # Errors
 /// All mistakes in the JSON.
 pub fn from_json(
     json: &serde_json::Value,
     devices: &[DeviceConfig],
-    base: &Path,
+    paths: &PathsConfig,
 ) -> Result<VmConfig, ConfigErrors> {
     let known: Vec<DeviceSummary> = devices.iter().map(DeviceSummary::from_config).collect();
     let mut exports = Names::default();
-    document::read_json(json, "", |field| {
+    let mut vm = document::read_json(json, "", |field| {
         let mut all = read_all(
             std::slice::from_ref(field),
             &known,
             &mut exports,
             Names::default(),
-            base,
+            &paths.base,
             None,
         );
         all.pop().flatten()
-    })
+    })?;
+    for disk in &mut vm.disks {
+        disk.within = Some(paths.allowed.clone());
+    }
+    Ok(vm)
 }
 
 /// Returns the JSON of a VM that [`from_json`] parses; `device` is the name of its device.
@@ -118,14 +123,16 @@ pub fn disk_from_json(
     json: &serde_json::Value,
     vm: &str,
     device: &DeviceConfig,
-    base: &Path,
+    paths: &PathsConfig,
 ) -> Result<DiskConfig, ConfigErrors> {
     let known = [DeviceSummary::from_config(device)];
     let mut exports = Names::default();
     let mut seen = UniqueNames::new(&mut exports, Names::default(), 1);
-    document::read_json(json, "", |field| {
-        disk(field, Some(vm), Some(0), &known, &mut seen, base)
-    })
+    let mut disk = document::read_json(json, "", |field| {
+        disk(field, Some(vm), Some(0), &known, &mut seen, &paths.base)
+    })?;
+    disk.within = Some(paths.allowed.clone());
+    Ok(disk)
 }
 
 /// Parses a size in bytes from JSON such as `{"size": "2 GiB"}`.
@@ -313,6 +320,7 @@ fn disk(
     Some(DiskConfig {
         export: export?,
         path: path?,
+        within: None,
         size: size?,
         create: create?,
         format: format?,
@@ -503,9 +511,9 @@ mod tests {
         let wrong = parse("rw = \"randrw\"\nsize = \"2 MiB\"").unwrap_err();
         assert!(wrong.contains("must lie on the disk of 1 MiB"), "{wrong}");
         let mut words = to_json(&config.vms[0], "m");
-        assert!(from_json(&words, &config.devices, Path::new("/")).is_ok());
+        assert!(from_json(&words, &config.devices, &config.paths).is_ok());
         words["workload"] = serde_json::json!([{ "rw": "randrw" }]);
-        let refused = from_json(&words, &config.devices, Path::new("/")).unwrap_err();
+        let refused = from_json(&words, &config.devices, &config.paths).unwrap_err();
         assert!(
             refused.to_string().contains("unknown key `workload`"),
             "{refused}"
@@ -532,10 +540,13 @@ mod tests {
         for vm in &config.vms {
             let words = to_json(vm, &config.devices[vm.device].name);
             // Stored paths are absolute, so the base directory must not matter.
-            let again = from_json(&words, &config.devices, Path::new("/elsewhere"));
+            let elsewhere = PathsConfig::of_directory(Path::new("/elsewhere"));
+            let again = from_json(&words, &config.devices, &elsewhere);
             let mut again = again.unwrap_or_else(|e| panic!("{e}"));
             for (again, disk) in again.disks.iter_mut().zip(&vm.disks) {
                 again.place = disk.place.clone();
+                // Disks of the file may be anywhere, those that are read again may not.
+                assert_eq!(again.within.take(), Some(elsewhere.allowed.clone()));
             }
             assert_eq!(format!("{again:?}"), format!("{vm:?}"));
         }

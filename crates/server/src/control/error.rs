@@ -72,6 +72,7 @@ impl ApiError {
             | ControlError::Configured(_)
             | ControlError::Learnt { .. }
             | ControlError::Disk { .. } => StatusCode::CONFLICT,
+            ControlError::NotAllowed(_) => StatusCode::FORBIDDEN,
             ControlError::Store { .. } | ControlError::NotDurable(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }

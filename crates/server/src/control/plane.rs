@@ -2,7 +2,6 @@
 //! substitute their own.
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -12,7 +11,7 @@ use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
-use crate::config::{DeviceConfig, DiskConfig, ListenConfig, Schedule, VmConfig};
+use crate::config::{DeviceConfig, DiskConfig, ListenConfig, PathsConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle};
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
@@ -37,8 +36,8 @@ pub(crate) trait Inventory {
     /// Returns the configurations of all devices, by index.
     fn device_configs(&self) -> Vec<DeviceConfig>;
 
-    /// Returns the directory that relative paths are relative to.
-    fn base(&self) -> PathBuf;
+    /// Returns the rules for paths of disks that come by the API.
+    fn paths(&self) -> PathsConfig;
 
     /// Returns the listeners for clients of disks, in the order of the configuration.
     fn listeners(&self) -> Vec<ListenConfig>;
@@ -217,8 +216,8 @@ impl Inventory for DaemonHandle {
         DaemonHandle::devices(self).configs()
     }
 
-    fn base(&self) -> PathBuf {
-        DaemonHandle::base(self).to_owned()
+    fn paths(&self) -> PathsConfig {
+        DaemonHandle::paths(self).clone()
     }
 
     fn listeners(&self) -> Vec<ListenConfig> {

@@ -401,7 +401,7 @@ pub(super) async fn put_vm<P: Plane>(
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
     let body = with_name(parse_body(body, VM)?, "name", &name)?;
-    let vm = config::vm::from_json(&body, &api.plane.device_configs(), &api.plane.base())?;
+    let vm = config::vm::from_json(&body, &api.plane.device_configs(), &api.plane.paths())?;
     let own = api.clone();
     api.change(&name, async move { own.put_vm(vm, query).await })
         .await
@@ -457,7 +457,7 @@ pub(super) async fn put_disk<P: Plane>(
         let (config, _) = own.existing_vm(&vm).await?;
         let devices = own.plane.device_configs();
         let device = &devices[config.device];
-        let disk = config::vm::disk_from_json(&body, &vm, device, &own.plane.base())?;
+        let disk = config::vm::disk_from_json(&body, &vm, device, &own.plane.paths())?;
         own.put_disk(&vm, disk, query).await
     })
     .await

@@ -149,6 +149,7 @@ mod tests {
             disks: vec![DiskConfig {
                 export: format!("{name}-disk"),
                 path: None,
+                within: None,
                 size: Some(1 << 20),
                 create: Create::No,
                 format: DiskFormat::Probe,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 
 use super::devices::DeviceEntry;
-use crate::backing::Disk;
+use crate::backing::{Disk, OpenError};
 use crate::blocking_call;
 use crate::command::{CommandError, ControlError, NewDisk, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig};
@@ -222,11 +222,15 @@ impl Drop for ResetOnDrop {
 }
 
 fn refused(error: &SetupError) -> ControlError {
+    let what = error.to_string();
     let help = match error {
+        SetupError::Disk {
+            source: OpenError::NotAllowed { .. },
+            ..
+        } => return ControlError::NotAllowed(what),
         SetupError::Disk { source, .. } => source.help(),
         _ => None,
     };
-    let what = error.to_string();
     ControlError::Disk { what, help }
 }
 
@@ -272,7 +276,8 @@ mod tests {
 
     fn disk(export: &str, path: &Path, device: &DeviceConfig) -> DiskConfig {
         let words = serde_json::json!({ "export": export, "path": path, "format": "raw" });
-        let read = crate::config::vm::disk_from_json(&words, "vm", device, Path::new("/"));
+        let paths = crate::config::PathsConfig::of_directory(Path::new("/"));
+        let read = crate::config::vm::disk_from_json(&words, "vm", device, &paths);
         read.unwrap_or_else(|error| panic!("{error}"))
     }
 

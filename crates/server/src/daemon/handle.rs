@@ -1,6 +1,5 @@
 //! Handle of a running daemon: its parts, and operations that involve several of them.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use super::transfers::Transfers;
 use crate::command::{
     Command, CommandError, ControlError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
 };
-use crate::config::{Config, DaemonConfig, DiskConfig, ListenConfig, VmConfig};
+use crate::config::{Config, DaemonConfig, DiskConfig, ListenConfig, PathsConfig, VmConfig};
 use crate::event_loop::Files;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::{ExportCatalogue, HalfOpen};
@@ -65,7 +64,7 @@ impl DaemonHandle {
             disks: OpenDisks::new(files, catalogue, config.daemon.open_within, own),
             persistence: Persistence::new(store, Duration::from_nanos(interval.0)),
             transfers: Transfers::new(transfers_changed),
-            base: config.base,
+            paths: config.paths,
             config: config.daemon,
             listeners: config.listeners,
             half_open: Arc::default(),
@@ -104,9 +103,9 @@ impl DaemonHandle {
         self.shared.config
     }
 
-    /// Returns the directory of the configuration file, which relative paths are relative to.
-    pub fn base(&self) -> &Path {
-        &self.shared.base
+    /// Returns the section `[paths]` of the configuration, for disks that come by the API.
+    pub fn paths(&self) -> &PathsConfig {
+        &self.shared.paths
     }
 
     /// Returns the listeners for clients of disks, in the order of the configuration.

@@ -112,8 +112,13 @@ impl Persistence {
             let words = config::words(&vm.promised());
             VmRecord::new(&name, Scope::Objective, &words)
         } else {
+            let is_confined = |disk: &DiskConfig| disk.path.is_some() && disk.within.is_some();
+            let has_file = |disk: &&DiskConfig| disk.path.is_some();
+            let mut files = vm.disks.iter().filter(has_file).peekable();
+            let confined = files.peek().is_some() && files.all(is_confined);
             let words = config::vm::to_json(&with_absolute_paths(vm), device);
-            VmRecord::new(&name, Scope::Whole, &words)
+            let record = VmRecord::new(&name, Scope::Whole, &words);
+            if confined { record.confined() } else { record }
         };
         run_in_store(store, &name, move |store| store.put_vm(&record)).await
     }
@@ -313,7 +318,7 @@ mod tests {
             None => serde_json::json!({ "size": "1 MiB" }),
         };
         let words = serde_json::json!({ "name": name, "disk": [disk] });
-        let read = config::vm::from_json(&words, &loaded.config.devices, Path::new("/"));
+        let read = config::vm::from_json(&words, &loaded.config.devices, &loaded.config.paths);
         read.unwrap_or_else(|error| panic!("{error}"))
     }
 

@@ -43,7 +43,7 @@ impl<'a> Restore<'a> {
             devices,
             vms,
             persistence,
-            base,
+            paths,
             ..
         } = self.shared;
         let Some(store) = persistence.store().cloned() else {
@@ -54,13 +54,17 @@ impl<'a> Restore<'a> {
         let Ok(Ok(records)) = records else { return };
         let configs = devices.configs();
         let is_configured = |name: &str| vms.is_configured(name);
-        for (name, vm) in persisted_vms::restorable_vms(&records, is_configured, &configs, base) {
+        for (name, vm) in persisted_vms::restorable_vms(&records, is_configured, &configs, paths) {
             let served = match vm {
-                Ok(vm) => self.serve_stored_vm(vm).await.map_err(|e| e.to_string()),
+                Ok(vm) => {
+                    let report = persisted_vms::restored(&vm);
+                    let served = self.serve_stored_vm(vm).await;
+                    served.map(|()| report).map_err(|e| e.to_string())
+                }
                 Err(why) => Err(why),
             };
             match served {
-                Ok(()) => tracing::info!(vm = name, "{}", persisted_vms::RESTORED),
+                Ok(report) => tracing::info!(vm = name, "{report}"),
                 Err(why) => {
                     tracing::error!(vm = name, "{}", persisted_vms::restore_failure(&why));
                     persistence.set_not_served(name, why);

@@ -1,6 +1,5 @@
 //! Parts of a daemon that its tasks share, each with its own state.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -10,7 +9,7 @@ use super::directory::VmDirectory;
 use super::disks::OpenDisks;
 use super::persistence::Persistence;
 use super::transfers::Transfers;
-use crate::config::{DaemonConfig, ListenConfig};
+use crate::config::{DaemonConfig, ListenConfig, PathsConfig};
 use crate::listener::HalfOpen;
 use crate::storage_identity::IdentitySource;
 
@@ -22,8 +21,8 @@ pub(super) struct Shared {
     pub(super) disks: OpenDisks,
     pub(super) persistence: Persistence,
     pub(super) transfers: Transfers,
-    /// Directory of the configuration file, which relative paths are relative to.
-    pub(super) base: PathBuf,
+    /// Section `[paths]` of the configuration, for disks that come by the API or from the store.
+    pub(super) paths: PathsConfig,
     /// Section `[daemon]` of the configuration.
     pub(super) config: DaemonConfig,
     /// Listeners for clients of disks.

@@ -43,6 +43,7 @@ impl Disk {
         let config = DiskConfig {
             export: String::new(),
             path: Some(PathBuf::from(path)),
+            within: None,
             size,
             create: match size {
                 Some(_) => Create::Preallocated,

@@ -6,8 +6,10 @@ use serde_json::Value;
 
 use crate::config::DiskConfig;
 
-/// Version of the JSON in records that this build writes.
-const VERSION: u32 = 1;
+/// Newest version of the JSON in records: the paths of its disks were allowed by `[paths]`.
+const CONFINED: u32 = 2;
+/// Version of records with disks whose paths were accepted before there was a `[paths]`.
+const BEFORE_PATHS: u32 = 1;
 
 /// Record of a VM, as JSON with the keys of the configuration and the API. Their readers, with
 /// their errors, therefore read old records as well.
@@ -93,9 +95,22 @@ impl VmRecord {
         VmRecord {
             name: name.into(),
             scope,
-            version: VERSION,
+            version: BEFORE_PATHS,
             text: words.to_string(),
         }
+    }
+
+    /// Marks the record of a VM all of whose disks are confined to what `[paths]` allows. Builds
+    /// from before that cannot read it, and do not serve the VM.
+    pub fn confined(mut self) -> VmRecord {
+        self.version = CONFINED;
+        self
+    }
+
+    /// Returns true if the paths of the VM's disks were allowed by `[paths]` when it was written;
+    /// false if they may have been accepted by a build without that.
+    pub fn is_confined(&self) -> bool {
+        self.version >= CONFINED
     }
 
     /// Returns the record of a row in the table of VMs.
@@ -124,10 +139,10 @@ impl VmRecord {
     /// If it was written by a newer daemon, or is not JSON.
     pub fn words(&self) -> Result<Value, String> {
         // Older versions are read by today's readers.
-        if self.version > VERSION {
+        if self.version > CONFINED {
             return Err(format!(
-                "the record of VM {:?} has version {}, this daemon reads versions up to {VERSION}: \
-                 use the Tidegate that wrote it, or a newer one",
+                "the record of VM {:?} has version {}, this daemon reads versions up to \
+                 {CONFINED}: use the Tidegate that wrote it, or a newer one",
                 self.name, self.version
             ));
         }

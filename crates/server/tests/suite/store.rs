@@ -103,6 +103,74 @@ fn a_kept_objective_wins_but_for_what_it_is_older_than() {
     }
 }
 
+/// Record of a VM with its disk on a file.
+fn on_file(name: &str, file: &Path) -> VmRecord {
+    let words = json!({ "name": name, "device": "device", "disk": [{ "path": file }] });
+    VmRecord::new(name, Scope::Whole, &words)
+}
+
+/// VMs whose files lie outside of the allowed directory: one recorded by a build that knew no
+/// `[paths]`, and one by a build that did, whose file has been replaced by a link since.
+#[test]
+fn a_stored_disk_outside_of_the_allowed_paths_is_served_only_if_it_is_older_than_they_are() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let mut config = single(dir.path(), DeviceKind::File, None, 1 << 20);
+    config.vms[0].disks[0].path = Some(elsewhere.path().join("configured.raw"));
+    let path = dir.path().join("tidegate.redb");
+    config.store = Some(kept_in(path.clone()));
+    let outside = |name: &str| {
+        let file = elsewhere.path().join(name);
+        std::fs::write(&file, vec![0; 1 << 20]).expect("writable");
+        file
+    };
+    let link = dir.path().join("swapped.raw");
+    std::os::unix::fs::symlink(outside("secret"), &link).expect("writable");
+    let store = Store::open(&path).expect("made");
+    for record in [
+        on_file("old", &outside("old.raw")),
+        on_file("moved", &outside("moved.raw")).confined(),
+        on_file("swapped", &link).confined(),
+    ] {
+        store.put_vm(&record).expect("writes");
+    }
+    drop(store);
+    let reports = preview_start(&Store::read_vms(&path).expect("reads"), &mut config.clone());
+    let only = "the only place for disks of the control API";
+    for (vm, outcome, part) in [
+        (
+            "old",
+            RecordOutcome::Applied,
+            "add its directory to `allow` under [paths]",
+        ),
+        ("moved", RecordOutcome::Failed, only),
+        ("swapped", RecordOutcome::Failed, only),
+    ] {
+        let report = reports
+            .iter()
+            .find(|report| report.vm == vm)
+            .expect("there");
+        assert_eq!(report.outcome, outcome, "{vm}");
+        assert!(report.what.contains(part), "{}", report.what);
+    }
+
+    let server = Server::start(config);
+    let names: Vec<_> = (server.handle.vms().configs().iter())
+        .map(|vm| vm.name.clone())
+        .collect();
+    // Disks of the configuration may be anywhere.
+    assert_eq!(names, ["disk", "old"]);
+    let problems = server.handle.problems();
+    let not_served: Vec<_> = problems.iter().filter_map(|p| p.vm.as_deref()).collect();
+    assert_eq!(not_served, ["moved", "swapped"], "{problems:?}");
+    // Kept by this build, it is still the old build's disk.
+    wait(server.handle.persist("old")).expect("there is a store");
+    server.stop().expect("ends in order");
+    let store = Store::open(&path).expect("free");
+    let old = store.vm("old").expect("reads").expect("there");
+    assert!(!old.is_confined());
+}
+
 #[test]
 fn the_preview_of_a_start_is_what_the_daemon_serves() {
     let dir = tempfile::tempdir().expect("a directory");

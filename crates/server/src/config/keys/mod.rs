@@ -58,6 +58,15 @@ pub(super) const STORE_PATH: KeyInfo = KeyInfo::new(
     "the file, created if it does not exist; its directory must exist",
 );
 
+/// Directories of disks that are not named in the file.
+pub(super) const ALLOW: KeyInfo = KeyInfo::new(
+    "allow",
+    KeyKind::List(&KeyKind::Path),
+    KeyDefault::Unset("the directory of this file"),
+    "directories, files and block devices that disks added by the control API may be on, with \
+     symbolic links resolved; disks of this file may be anywhere",
+);
+
 /// The control API's socket.
 pub(super) const SOCKET: KeyInfo = KeyInfo::new(
     "socket",
@@ -73,8 +82,8 @@ const fn mode(help: &'static str) -> KeyInfo {
 
 /// Mode of the control API's socket.
 pub(super) const CONTROL_MODE: KeyInfo = mode(
-    "its file mode, in quotes. Whoever may write to this socket has the daemon's access to \
-     files, which is root's if it runs as root: see below",
+    "its file mode, in quotes. Whoever may write to this socket can read and change every disk, \
+     and every file that `[paths]` allows: see below",
 );
 
 /// Path on which a listener listens.
@@ -122,6 +131,12 @@ pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
 pub(super) const DAEMON: SectionInfo = SectionInfo {
     name: "daemon",
     keys: &[OPEN_TIMEOUT, STOP_TIMEOUT],
+};
+
+/// `[paths]`
+pub(super) const PATHS: SectionInfo = SectionInfo {
+    name: "paths",
+    keys: &[ALLOW],
 };
 
 /// `[control]`
@@ -172,6 +187,11 @@ pub(super) const FILE: SectionInfo = SectionInfo {
             "control",
             KeyKind::Table(&CONTROL),
             "the socket of the control API",
+        ),
+        optional(
+            "paths",
+            KeyKind::Table(&PATHS),
+            "where disks that are added later may be",
         ),
         optional(
             "store",

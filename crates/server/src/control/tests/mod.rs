@@ -34,7 +34,7 @@ use super::*;
 use crate::command::sample_snapshot::snapshot;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{
-    Create, DeviceConfig, DiskConfig, DiskFormat, ListenConfig, Schedule, VmConfig,
+    Create, DeviceConfig, DiskConfig, DiskFormat, ListenConfig, PathsConfig, Schedule, VmConfig,
 };
 use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};

@@ -14,7 +14,7 @@ use tidegate_api::transfer::TransferRequest;
 use tidegate_api::vm::{DEFAULT_MAX_CONNECTIONS, VmRequest};
 
 use super::*;
-use crate::config;
+use crate::config::{self, PathsConfig};
 
 fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
@@ -176,7 +176,8 @@ fn every_field_of_a_vm_and_its_disks_is_taken() {
         disk: vec![disk],
     };
     let read = |vm: &VmRequest| {
-        config::vm::from_json(&json(vm), &devices.config.devices, Path::new("/vm"))
+        let paths = PathsConfig::of_directory(Path::new("/vm"));
+        config::vm::from_json(&json(vm), &devices.config.devices, &paths)
     };
     let config = read(&vm).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((config.max_connections, config.objective.weight), (7, 30));

@@ -82,6 +82,7 @@ pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> V
         disks: vec![DiskConfig {
             export: name.to_owned(),
             path: None,
+            within: None,
             size: Some(1 << 30),
             create: Create::No,
             format: DiskFormat::Probe,
@@ -182,8 +183,8 @@ impl Inventory for Pretended {
         devices
     }
 
-    fn base(&self) -> PathBuf {
-        "/etc/tidegate".into()
+    fn paths(&self) -> PathsConfig {
+        PathsConfig::of_directory(Path::new("/etc/tidegate"))
     }
 
     fn listeners(&self) -> Vec<ListenConfig> {

@@ -24,14 +24,14 @@ use tidegate_nbd::{Command, Extent, NbdError, ReplyStyle, Request};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{
     Config, ControlConfig, Create, DeviceConfig, DeviceKind, DiskConfig, DiskFormat, ListenAddress,
-    ListenConfig, VmConfig,
+    ListenConfig, PathsConfig, VmConfig,
 };
 use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
 
 /// Returns a configuration with one listener and no devices.
 pub fn config(dir: &Path) -> Config {
     Config {
-        base: dir.to_owned(),
+        paths: PathsConfig::of_directory(dir),
         daemon: Default::default(),
         control: ControlConfig {
             socket: dir.join("control"),
@@ -75,6 +75,7 @@ pub fn disk(export: &str, path: Option<PathBuf>, size: u64) -> DiskConfig {
     DiskConfig {
         export: export.into(),
         path,
+        within: None,
         size: Some(size),
         create: Create::Sparse,
         format: DiskFormat::Probe,
