@@ -15,8 +15,10 @@ mod trace;
 mod transfer;
 mod value;
 mod vcpu;
+mod vhost_user_blk;
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -50,6 +52,7 @@ pub(crate) use transfer::{StartTransferArgs, TransferCommand};
 pub(crate) use value::{DiskArg, all_policies, parse_policy};
 use value::{parse_param, whole};
 pub(crate) use vcpu::{VcpuCommand, VcpuCompareArgs, VcpuSimArgs};
+pub(crate) use vhost_user_blk::{Content, VhostUserBlkArgs};
 
 use crate::completion;
 
@@ -90,13 +93,27 @@ const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose result is always one table.
 const HAVE_CSV: [&str; 2] = ["sim", "sweep"];
 /// Commands whose output is a log or a script, so that `--output` has no effect.
-const HAVE_NO_RESULTS: [&str; 2] = ["serve", "completions"];
+const HAVE_NO_RESULTS: [&str; 3] = ["serve", BACKEND, "completions"];
+
+/// Command of a vhost-user back-end.
+const BACKEND: &str = "vhost-user-blk";
+/// Name of a link to the program by which it is that command. Descriptions of vhost-user back-ends
+/// for management programs name a file, without arguments.
+const BACKEND_PROGRAM: &str = "tidegate-vhost-user-blk";
+
+fn is_backend(program: &OsStr) -> bool {
+    Path::new(program).file_name() == Some(OsStr::new(BACKEND_PROGRAM))
+}
 
 impl Args {
     /// Parses the command line of this process. Prints the error or the help text and exits where
     /// there is one.
     pub(crate) fn from_process() -> Args {
-        Args::read(std::env::args_os()).unwrap_or_else(|error| error.exit())
+        let mut words: Vec<_> = std::env::args_os().collect();
+        if words.first().is_some_and(|program| is_backend(program)) {
+            words.insert(1, BACKEND.into());
+        }
+        Args::read(words).unwrap_or_else(|error| error.exit())
     }
 
     fn read(
@@ -255,6 +272,24 @@ pub(crate) enum Command {
         )]
         log: LogLevel,
     },
+    /// Serve one disk to one hypervisor by vhost-user, without a configuration
+    #[command(
+        override_usage = "tidegate vhost-user-blk --blk-file <PATH> --socket-path <PATH>\n       \
+                          tidegate vhost-user-blk --blk-file <PATH> --fd <FDNUM>\n       \
+                          tidegate vhost-user-blk --print-capabilities",
+        after_help = "The options are those of QEMU's conventions for vhost-user back-ends, so \
+                      that programs which start such back-ends can start this one. The disk is its \
+                      process's own: it shares no device with other VMs, has no objective and no \
+                      limit, is not scheduled against anything, and cannot be shown or changed \
+                      while it is served. `tidegate serve` can do all of that.\n\n\
+                      With --socket-path, front-ends may come one after the other until SIGTERM or \
+                      SIGINT. With --fd, the process ends once its front-end has \
+                      gone.\n\nExamples:
+  tidegate vhost-user-blk --socket-path web.sock --blk-file web.raw
+  tidegate vhost-user-blk --socket-path db.sock --blk-file /dev/vg0/db --read-only
+  tidegate vhost-user-blk --print-capabilities"
+    )]
+    VhostUserBlk(VhostUserBlkArgs),
     /// Check a configuration, scenario, device model, profile or file of hosts
     #[command(
         after_help = "Reports all mistakes of the file with their lines, and exits with 1 if there \

@@ -19,6 +19,7 @@ fn the_arguments_are_well_formed() {
 fn help_shows_only_options_that_the_command_makes_something_of() {
     for (words, socket, output, csv) in [
         ("serve x", false, false, false),
+        ("vhost-user-blk", false, false, false),
         ("completions", false, false, false),
         ("check", false, true, false),
         ("sim", false, true, true),
@@ -50,7 +51,7 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("profile show", false, true, false),
     ] {
         let message = help(words);
-        assert_eq!(message.contains("--socket"), socket, "{message}");
+        assert_eq!(message.contains("--socket <PATH>"), socket, "{message}");
         assert_eq!(message.contains("--output"), output, "{message}");
         assert_eq!(message.contains("csv:"), csv, "{message}");
     }

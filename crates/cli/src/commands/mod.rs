@@ -5,6 +5,7 @@ mod attainment;
 mod bench;
 mod check;
 mod compare;
+mod daemon_process;
 mod device;
 mod disk;
 mod export;
@@ -24,6 +25,7 @@ mod torture;
 mod trace;
 mod transfer;
 mod vcpu;
+mod vhost_user_blk;
 mod vm;
 mod wording;
 
@@ -40,6 +42,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let client = || Client::new(&args.global.socket);
     match args.command {
         Command::Serve { file, log } => serve::run(&file, log),
+        Command::VhostUserBlk(args) => vhost_user_blk::run(&args, out),
         Command::Check { file } => check::run(&file, out),
         Command::Schema { document } => schema::run(document, out),
         Command::Plan(args) => plan::run(&args, out),

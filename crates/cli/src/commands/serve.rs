@@ -1,6 +1,5 @@
 //! `tidegate serve`: runs the daemon.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -8,14 +7,13 @@ use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::document;
 use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded, Place};
 use tidegate_server::control;
-use tidegate_server::daemon::{Daemon, StartError, Stopped, wait_for_forced_end};
+use tidegate_server::daemon::Stopped;
 use tidegate_server::feasibility;
 use tidegate_server::listener::BindError;
-use tracing::Level;
 
+use super::daemon_process;
 use crate::args::LogLevel;
 use crate::file_kind::FileKind;
-use crate::log::Log;
 use crate::output;
 use crate::problem::Problem;
 
@@ -28,40 +26,19 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
     } = config::load(file).map_err(|errors| refused(errors, file))?;
     warn(&warnings);
     warn(&notes);
-    let written = Log::to(std::io::stderr()).context("cannot start a thread for the log")?;
-    start_log(log, &written);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let stopped = runtime.block_on(serve(config));
-    if let Ok(Stopped::AtOnce) = stopped {
-        // Dropping `written` flushes the log. Threads may be blocked in the kernel, so that only
-        // `exit` ends them.
-        drop(written);
-        std::process::exit(0);
-    }
-    // Dropping the runtime would wait for its blocking threads, one of which may hang in a file
-    // system call even after an orderly end.
-    runtime.shutdown_background();
-    stopped.map(drop)
+    daemon_process::run(log, serve(config))
 }
 
 /// Runs the daemon and its control API until they stop.
 async fn serve(config: Config) -> Result<Stopped> {
     let (devices, vms) = (config.devices.len(), config.vms.len());
-    let limits = config.daemon;
     let control = control::bind(&config.control)
         .map_err(|error| no_control(error, config.control.place.as_ref()))?;
     tracing::info!("control API at {}", control.name());
     tell_default_policy(&config);
-    // Opening the disks may take long, or block for ever: signals are handled meanwhile.
-    let daemon = tokio::select! {
-        daemon = start(config) => daemon.context("cannot start")?,
-        why = wait_for_forced_end(&limits) => {
-            let why = why.context("cannot handle signals")?;
-            tracing::warn!("{why} while starting: stopping at once");
-            return Ok(Stopped::AtOnce);
-        }
+    let started = daemon_process::start(config).await;
+    let Some(daemon) = started.context("cannot start")? else {
+        return Ok(Stopped::AtOnce);
     };
     // After the restore, because the objectives of restored VMs have to fit the devices, too.
     let served = daemon.handle();
@@ -112,18 +89,6 @@ fn tell_default_policy(config: &Config) {
     );
 }
 
-/// Starts the daemon on a thread that may block, then restores the persisted VMs.
-async fn start(config: Config) -> Result<Daemon, StartError> {
-    let starting = tokio::task::spawn_blocking(move || Daemon::start(config));
-    let daemon = starting
-        .await
-        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-    // The API must not accept changes before the restore ends: they would race with the VMs that
-    // are being added again.
-    daemon.restore().await;
-    Ok(daemon)
-}
-
 /// Prints warnings and notes on standard error.
 fn warn(warnings: &[Diagnostic]) {
     for warning in warnings {
@@ -153,26 +118,4 @@ fn no_control(error: BindError, place: Option<&Place>) -> anyhow::Error {
             .into(),
         None => problem.into(),
     }
-}
-
-/// Installs the log, with colours on a terminal.
-fn start_log(level: LogLevel, log: &Log) {
-    let level = match level {
-        LogLevel::Error => Level::ERROR,
-        LogLevel::Warn => Level::WARN,
-        LogLevel::Info => Level::INFO,
-        LogLevel::Debug => Level::DEBUG,
-        LogLevel::Trace => Level::TRACE,
-    };
-    let colours = std::io::stderr().is_terminal()
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        .with_ansi(colours)
-        .with_writer(log.lines())
-        // Internal errors are printed with `eprintln!`, which panics if standard error is closed.
-        // A panic in an event loop would take down the disks that it serves.
-        .log_internal_errors(false)
-        .init();
 }

@@ -43,6 +43,19 @@ const BOOT: [u8; 81] = [
     1, 0, 0, 0, 0, 0, 0, 0,             // 7c49  and which one
 ];
 
+/// Arguments of a machine for [`image`], before those of its disk.
+pub(crate) const MACHINE: [&str; 9] = [
+    "-accel",
+    "tcg",
+    "-m",
+    "64",
+    "-nodefaults",
+    "-display",
+    "none",
+    "-device",
+    "isa-debug-exit,iobase=0xf4,iosize=1",
+];
+
 /// Text that the guest of [`image`] prints on its serial port.
 pub(crate) const TEXT: &str = "the disk it was promised\r\n";
 
@@ -79,8 +92,14 @@ fn a_guest_boots_by_vhost_user(backing: Backing) {
 
 /// Arguments of a disk by vhost-user, and of memory of so many MiB that the daemon can map.
 pub(crate) fn vhost_user_disk(socket: &std::path::Path, mib: u32, more: &str) -> Vec<String> {
+    let path = format!("reconnect=1,path={}", socket.display());
+    vhost_user_disk_by(&path, mib, more)
+}
+
+/// Arguments as of [`vhost_user_disk`], with QEMU's words for the socket.
+pub(crate) fn vhost_user_disk_by(socket: &str, mib: u32, more: &str) -> Vec<String> {
     let memory = format!("memory-backend-memfd,id=memory,size={mib}M,share=on");
-    let socket = format!("socket,id=disk,reconnect=1,path={}", socket.display());
+    let socket = format!("socket,id=disk,{socket}");
     let device = format!("vhost-user-blk-pci,chardev=disk,{more}");
     let args = ["-object", &memory, "-machine", "memory-backend=memory"];
     let disk = ["-chardev", &socket, "-device", &device];
@@ -104,19 +123,8 @@ fn boots(backing: Backing, disk: impl FnOnce(&Daemon) -> Vec<String>) {
     let serial = daemon.path("serial");
     let serial_file = format!("file:{}", serial.display());
     let disk = disk(&daemon);
-    let mut guest = vec![
-        "-accel",
-        "tcg",
-        "-m",
-        "64",
-        "-nodefaults",
-        "-display",
-        "none",
-        "-device",
-        "isa-debug-exit,iobase=0xf4,iosize=1",
-        "-serial",
-        &serial_file,
-    ];
+    let mut guest = MACHINE.to_vec();
+    guest.extend(["-serial", &serial_file]);
     guest.extend(disk.iter().map(String::as_str));
     let done = Running::start(scratch, "qemu-system-x86_64", &guest).wait();
     let printed = fs::read_to_string(&serial).unwrap_or_default();

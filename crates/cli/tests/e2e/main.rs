@@ -31,6 +31,7 @@ mod tool;
 mod transfers;
 mod tuning;
 mod verify;
+mod vhost_user_program;
 
 /// Runs a test function, which takes a [`daemon::Backing`], once on each kind of backing.
 macro_rules! on_every_backing {

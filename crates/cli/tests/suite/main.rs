@@ -16,3 +16,4 @@ mod reproduce;
 mod simulation;
 mod trace;
 mod vcpu;
+mod vhost_user_blk;

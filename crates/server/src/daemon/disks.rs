@@ -18,7 +18,7 @@ use crate::command::{CommandError, ControlError, NewDisk, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig};
 use crate::event_loop::{DiskFile, Files, SetupError, open_disk};
 use crate::frontend::Volume;
-use crate::listener::ExportCatalogue;
+use crate::listener::{ExportCatalogue, ExportList};
 use crate::ring::sys;
 
 /// Time between the removal of a VM and returning its memory to the system; removals within it
@@ -66,6 +66,11 @@ impl OpenDisks {
     /// Returns the list of files that the disks of all devices have open.
     pub(super) fn files(&self) -> &Files {
         &self.files
+    }
+
+    /// Returns the volumes of all devices that clients are offered.
+    pub(super) fn offered(&self) -> ExportList {
+        ExportList::of_all(self.catalogue.clone())
     }
 
     /// Returns the deadline for opening a disk's file.

@@ -25,7 +25,7 @@ use crate::config::{Config, DaemonConfig, ListenAddress, Place, StoreConfig, VmC
 use crate::disk_file_monitor;
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
 use crate::listener::{
-    BindError, Bound, ExportCatalogue, ExportList, VhostUserListener, accept_clients,
+    BindError, Bound, ExportCatalogue, ExportList, OwnSocket, VhostUserListener, accept_clients,
 };
 use crate::log_limit;
 use crate::ring::sys;
@@ -112,6 +112,8 @@ pub struct Daemon {
     handle: DaemonHandle,
     listeners: Vec<(Arc<Bound>, ExportList)>,
     vhost_user: Vec<Arc<VhostUserListener>>,
+    /// Sockets that the configuration does not name, each with its disk.
+    own_sockets: Vec<(String, OwnSocket)>,
     threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
     signals: Signals,
@@ -213,10 +215,18 @@ impl Daemon {
             handle: DaemonHandle::new(devices, config, files, catalogue, store, transfers_changed),
             listeners,
             vhost_user,
+            own_sockets: Vec::new(),
             threads,
             ended,
             signals,
         })
+    }
+
+    /// Serves the front-ends of a disk at a socket that the configuration does not name, once
+    /// clients are accepted. The daemon ends in order when that is over: with an inherited socket,
+    /// when its front-end has gone.
+    pub fn serve_at(&mut self, disk: &str, socket: OwnSocket) {
+        self.own_sockets.push((disk.to_owned(), socket));
     }
 
     /// Returns the handle that controls the daemon.
@@ -238,7 +248,7 @@ impl Daemon {
     }
 
     /// Begins to accept clients, until the set is shut down.
-    fn accept(&self) -> JoinSet<()> {
+    fn accept(&mut self) -> JoinSet<()> {
         let mut accepting = JoinSet::new();
         for (bound, list) in &self.listeners {
             tracing::info!("listening on {}", bound.name());
@@ -251,6 +261,14 @@ impl Daemon {
         }
         for listener in &self.vhost_user {
             accepting.spawn(listener.clone().serve());
+        }
+        for (disk, socket) in self.own_sockets.drain(..) {
+            let handle = self.handle.clone();
+            let list = handle.shared().disks.offered();
+            accepting.spawn(async move {
+                socket.serve(disk, list).await;
+                handle.shut_down();
+            });
         }
         accepting
     }
@@ -295,6 +313,7 @@ impl Daemon {
             handle,
             listeners,
             vhost_user,
+            own_sockets: _,
             threads,
             ended,
             mut signals,

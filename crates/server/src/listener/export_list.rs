@@ -96,6 +96,12 @@ impl ExportList {
         }
     }
 
+    /// Creates a list of all volumes.
+    pub(crate) fn of_all(all: Arc<ExportCatalogue>) -> ExportList {
+        let only = Vec::new();
+        ExportList { all, only }
+    }
+
     /// Returns the configured names that belong to no volume now.
     pub fn missing(&self) -> Vec<String> {
         let missing = |name: &&String| self.find(name).is_none();

@@ -14,6 +14,7 @@
 
 mod export_list;
 mod half_open;
+mod own_socket;
 mod socket;
 mod vhost_user;
 
@@ -32,6 +33,7 @@ use crate::log_limit;
 
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
 pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts, SILENCE_MIN};
+pub use own_socket::{InheritError, OwnSocket};
 pub(crate) use socket::Listener;
 pub use socket::{BindError, Bound};
 use socket::{Peer, Stream};

@@ -245,11 +245,7 @@ impl Listener {
         match self {
             Listener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                let peer = stream.peer_cred().map_or(Peer::UNKNOWN, |cred| Peer::Unix {
-                    uid: cred.uid(),
-                    // The pid is 0 if the client is in another PID namespace.
-                    pid: cred.pid().filter(|&pid| pid > 0),
-                });
+                let peer = Peer::of(&stream);
                 Ok((Stream::Unix(stream), peer))
             }
             Listener::Tcp(listener) => {
@@ -283,6 +279,15 @@ impl Peer {
         uid: u32::MAX,
         pid: None,
     };
+
+    /// Returns the peer of a connected unix socket.
+    pub(super) fn of(stream: &UnixStream) -> Peer {
+        stream.peer_cred().map_or(Peer::UNKNOWN, |cred| Peer::Unix {
+            uid: cred.uid(),
+            // The pid is 0 if the client is in another PID namespace.
+            pid: cred.pid().filter(|&pid| pid > 0),
+        })
+    }
 
     /// Returns the identity by which the connections of one client are counted together.
     pub(crate) fn key(&self) -> PeerKey {

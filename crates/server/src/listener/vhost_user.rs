@@ -36,7 +36,7 @@ pub struct VhostUserListener {
 
 /// Socket of one disk.
 #[derive(Clone, Debug)]
-struct Socket {
+pub(super) struct Socket {
     bound: Arc<Bound>,
     /// Name of the disk.
     disk: String,
@@ -158,7 +158,7 @@ impl VhostUserListener {
 }
 
 impl Socket {
-    fn new(bound: Bound, disk: String) -> Socket {
+    pub(super) fn new(bound: Bound, disk: String) -> Socket {
         Socket {
             bound: Arc::new(bound),
             disk,
@@ -169,7 +169,7 @@ impl Socket {
 
 /// Place of the one front-end that a socket serves.
 #[derive(Default, Debug)]
-struct Place {
+pub(super) struct Place {
     taken: AtomicBool,
     /// Notices to the front-end that has the place.
     notices: Mutex<Option<Arc<ConfigNotices>>>,
@@ -181,7 +181,7 @@ impl Place {
     /// Waits until the place is free and takes it; `None` if it stays taken. A front-end that has
     /// just gone has it until its I/O in flight has ended, and its guest's next one may come
     /// before that.
-    async fn take(self: &Arc<Place>) -> Option<Taken> {
+    pub(super) async fn take(self: &Arc<Place>) -> Option<Taken> {
         let free = async {
             while self.taken.swap(true, Ordering::Acquire) {
                 self.freed.notified().await;
@@ -201,10 +201,17 @@ impl Place {
             notices.size_is(size);
         }
     }
+
+    /// Waits until the place is free, and leaves it so.
+    pub(super) async fn freed(&self) {
+        while self.taken.load(Ordering::Acquire) {
+            self.freed.notified().await;
+        }
+    }
 }
 
 /// Place that is taken; free again when dropped.
-struct Taken(Arc<Place>);
+pub(super) struct Taken(Arc<Place>);
 
 impl Drop for Taken {
     fn drop(&mut self) {
@@ -215,7 +222,7 @@ impl Drop for Taken {
 }
 
 /// Accepts front-ends on a disk's socket until the future is dropped.
-async fn accept_front_ends(socket: Socket, list: ExportList) {
+pub(super) async fn accept_front_ends(socket: Socket, list: ExportList) {
     let Socket { bound, disk, place } = socket;
     let listener = match Listener::new(&bound) {
         Ok(listener) => listener,
@@ -248,7 +255,7 @@ async fn accept_front_ends(socket: Socket, list: ExportList) {
 }
 
 /// Hands a front-end to the event loop of its disk and starts its thread.
-fn begin_session(
+pub(super) fn begin_session(
     stream: Stream,
     peer: Peer,
     disk: &str,

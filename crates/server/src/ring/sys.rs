@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
@@ -411,6 +411,47 @@ pub fn trim_heap() {
     unsafe {
         libc::malloc_trim(0)
     };
+}
+
+/// Unix stream socket that the process was started with.
+#[derive(Debug)]
+pub enum Inherited {
+    /// Socket that listens.
+    Listening(OwnedFd),
+    /// Socket that is connected.
+    Connected(OwnedFd),
+}
+
+/// Duplicates an inherited descriptor, which must be a unix stream socket. The descriptor itself
+/// stays open, because no part of the process owns it.
+///
+/// # Errors
+/// `EBADF` if it is not open, `ENOTSOCK` or `EPROTOTYPE` if it is something else, and `ENOTCONN` if
+/// the socket neither listens nor is connected.
+pub fn inherited_socket(number: RawFd) -> io::Result<Inherited> {
+    // SAFETY: takes no memory, and changes nothing of a descriptor that may be another's.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    check(copy)?;
+    // SAFETY: the call has just opened it, for nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(copy) };
+    let option = |name| {
+        let mut value: libc::c_int = 0;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        let pointer = std::ptr::from_mut(&mut value).cast();
+        // SAFETY: the option writes an integer to the pointer, which is ours.
+        let got = unsafe { libc::getsockopt(copy, libc::SOL_SOCKET, name, pointer, &mut len) };
+        check(got).map(|()| value)
+    };
+    let is_unix = option(libc::SO_DOMAIN)? == libc::AF_UNIX;
+    if !is_unix || option(libc::SO_TYPE)? != libc::SOCK_STREAM {
+        return Err(io::Error::from_raw_os_error(libc::EPROTOTYPE));
+    }
+    if option(libc::SO_ACCEPTCONN)? != 0 {
+        return Ok(Inherited::Listening(socket));
+    }
+    let stream = std::os::unix::net::UnixStream::from(socket);
+    stream.peer_addr()?;
+    Ok(Inherited::Connected(stream.into()))
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

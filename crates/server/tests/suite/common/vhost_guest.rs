@@ -136,7 +136,11 @@ pub fn region(memory: &File) -> VhostUserMemoryRegionInfo {
 
 /// Connects a front-end, which waits for replies to all its messages.
 pub fn connect(socket: &Path, features: u64) -> vhost::Result<Frontend> {
-    let mut frontend = Frontend::connect(socket, 64)?;
+    negotiate(Frontend::connect(socket, 64)?, features)
+}
+
+/// Negotiates features with the back-end of a front-end that is connected.
+pub fn negotiate(mut frontend: Frontend, features: u64) -> vhost::Result<Frontend> {
     frontend.set_owner()?;
     let offered = frontend.get_features()?;
     assert_eq!(offered & features, features, "features {features:#x}");

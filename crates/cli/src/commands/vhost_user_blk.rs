@@ -1,0 +1,200 @@
+//! `tidegate vhost-user-blk`: serves one disk to one hypervisor, as QEMU's conventions for
+//! vhost-user back-ends have it.
+//!
+//! The process is a daemon of one VM with one disk, without a control socket. Whatever serves disks
+//! in `tidegate serve` serves this one.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tidegate_config::device::Scheduling;
+use tidegate_core::objective::Objective;
+use tidegate_core::splitting::MaxIoShared;
+use tidegate_policies::policy::PolicySpec;
+use tidegate_server::backing::OpenError;
+use tidegate_server::config::vm::DEFAULT_MAX_CONNECTIONS;
+use tidegate_server::config::{
+    Config, ControlConfig, Create, DaemonConfig, DeviceConfig, DeviceKind, DiskConfig, DiskFormat,
+    PathsConfig, VmConfig,
+};
+use tidegate_server::daemon::{StartError, Stopped};
+use tidegate_server::event_loop::SetupError;
+use tidegate_server::listener::{BindError, InheritError, OwnSocket};
+
+use super::daemon_process;
+use crate::args::{Content, VhostUserBlkArgs};
+use crate::output::Output;
+use crate::problem::Problem;
+
+/// Name of the only disk, of its VM and of its device; guests see it as the disk's serial number.
+const NAME: &str = "disk";
+
+/// Capabilities of the program, `VHostUserBackendCapabilities` in QEMU's `vhost-user.json`.
+#[derive(Serialize)]
+struct Capabilities {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// Optional options that are supported.
+    features: [&'static str; 2],
+}
+
+const CAPABILITIES: Capabilities = Capabilities {
+    kind: "block",
+    features: ["read-only", "blk-file"],
+};
+
+/// Serves until SIGTERM, or until the front-end of an inherited socket has gone.
+pub(super) fn run(args: &VhostUserBlkArgs, out: Output) -> Result<()> {
+    if args.print_capabilities {
+        return out.json(&CAPABILITIES);
+    }
+    let socket = match (&args.socket_path, args.fd) {
+        (Some(path), None) => Socket::Path(path.clone()),
+        // Before anything else is opened, which might get the descriptor's number.
+        (None, Some(number)) => Socket::Inherited(OwnSocket::inherit(number).map_err(no_socket)?),
+        (Some(_), Some(_)) => return Err(two_sockets().into()),
+        (None, None) => return Err(without_socket().into()),
+    };
+    let Some(path) = &args.blk_file else {
+        return Err(Problem::new("no disk")
+            .help("name a file or block device with --blk-file PATH")
+            .into());
+    };
+    let config = config(path, args);
+    daemon_process::run(args.log, serve(config, socket))
+}
+
+/// Socket that the options name.
+enum Socket {
+    /// Path at which one is to be made.
+    Path(PathBuf),
+    Inherited(OwnSocket),
+}
+
+/// Runs a daemon of one disk with a socket.
+async fn serve(config: Config, socket: Socket) -> Result<Stopped> {
+    let Some(mut daemon) = daemon_process::start(config).await.map_err(cannot_start)? else {
+        return Ok(Stopped::AtOnce);
+    };
+    let socket = match socket {
+        // Only now, so that a front-end that finds the socket has the disk.
+        Socket::Path(path) => OwnSocket::bind(&path).map_err(cannot_bind)?,
+        Socket::Inherited(socket) => socket,
+    };
+    daemon.serve_at(NAME, socket);
+    daemon.run().await.context("cannot go on")
+}
+
+/// Returns the configuration of a daemon that serves one disk. Its policy passes requests on as
+/// they come, because there is no other VM to schedule against.
+fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
+    let policy = PolicySpec::named("fifo").expect("a policy of the registry");
+    let device = DeviceConfig {
+        name: NAME.to_owned(),
+        kind: DeviceKind::File,
+        names_policy: true,
+        scheduling: Scheduling {
+            adaptive_depth: false,
+            max_io_shared: MaxIoShared::Off,
+            ..Scheduling::new(policy)
+        },
+        place: None,
+    };
+    let disk = DiskConfig {
+        export: NAME.to_owned(),
+        path: Some(path.to_owned()),
+        within: None,
+        size: None,
+        create: Create::No,
+        format: match args.format {
+            Content::Probe => DiskFormat::Probe,
+            Content::Raw => DiskFormat::Raw,
+        },
+        read_only: args.read_only,
+        block_size: 1,
+        faults: Vec::new(),
+        place: None,
+    };
+    let vm = VmConfig {
+        name: NAME.to_owned(),
+        device: 0,
+        background: false,
+        objective: Objective::default(),
+        schedule: None,
+        max_connections: DEFAULT_MAX_CONNECTIONS,
+        disks: vec![disk],
+    };
+    Config {
+        paths: PathsConfig::of_directory(Path::new("")),
+        daemon: DaemonConfig::default(),
+        // Never bound.
+        control: ControlConfig {
+            socket: PathBuf::new(),
+            mode: 0o600,
+            place: None,
+        },
+        store: None,
+        listeners: Vec::new(),
+        devices: vec![device],
+        vms: vec![vm],
+    }
+}
+
+fn without_socket() -> Problem {
+    Problem::new("no socket")
+        .help("name one with --socket-path PATH, or pass an open one with --fd FDNUM")
+}
+
+fn two_sockets() -> Problem {
+    Problem::new("two sockets: --socket-path and --fd")
+        .help("--socket-path PATH makes a socket, --fd FDNUM takes an open one: give one of them")
+}
+
+fn no_socket(error: InheritError) -> Problem {
+    Problem::new(error.to_string())
+        .at("--fd")
+        .help("pass a unix stream socket, such as one end of a socket pair")
+}
+
+fn cannot_bind(error: BindError) -> Problem {
+    let problem = Problem::new(error.to_string()).at("--socket-path");
+    match error.help() {
+        Some(help) => problem.help(help),
+        None => problem,
+    }
+}
+
+/// Returns the error of a start in terms of the command line.
+fn cannot_start(error: StartError) -> anyhow::Error {
+    let StartError::Setup(SetupError::Disk { source, .. }) = error else {
+        return anyhow::Error::new(error).context("cannot start");
+    };
+    let problem = |what: String| Problem::new(what).at("--blk-file");
+    let problem = match &source {
+        OpenError::Format { path, format } => {
+            let path = path.display();
+            problem(format!(
+                "{path}: looks like a {format} image, not like a raw disk"
+            ))
+            .help(format!(
+                "convert it (`qemu-img convert -O raw {path} NEW`), or add --format raw if \
+                     it is a raw disk"
+            ))
+        }
+        OpenError::Io { source: io, .. } => match io.kind() {
+            std::io::ErrorKind::NotFound => {
+                problem(source.to_string()).help("name a file or block device that exists")
+            }
+            std::io::ErrorKind::PermissionDenied => problem(source.to_string()).help(
+                "this user must be able to read and write it, or to read it with --read-only",
+            ),
+            _ => problem(source.to_string()),
+        },
+        _ => match source.help() {
+            Some(help) => problem(source.to_string()).help(help),
+            None => problem(source.to_string()),
+        },
+    };
+    problem.into()
+}
