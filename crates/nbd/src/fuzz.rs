@@ -124,6 +124,24 @@ impl Exports for TestExports {
 mod tests {
     use crate::testing::message;
     use proptest::prelude::*;
+    use std::path::Path;
+
+    /// Runs a target on its seeds.
+    fn seeds(target: &str, run: fn(&[u8])) {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+        let entries = std::fs::read_dir(dir.join(target)).expect("a directory of seeds");
+        let paths: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
+        assert!(!paths.is_empty(), "no seed of {target}");
+        for path in paths {
+            run(&std::fs::read(&path).unwrap_or_else(|error| panic!("{path:?}: {error}")));
+        }
+    }
+
+    #[test]
+    fn seeds_are_survived() {
+        seeds("nbd_session", super::fuzz_session);
+        seeds("nbd_replies", super::fuzz_replies);
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]

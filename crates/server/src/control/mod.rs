@@ -25,6 +25,8 @@ mod admit;
 mod connections;
 mod error;
 mod faults;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod handlers;
 mod learnt_vm_state;
 mod plane;

@@ -114,7 +114,7 @@ impl VmRecord {
     }
 
     /// Returns the record of a row in the table of VMs.
-    pub(super) fn from_row(
+    pub(crate) fn from_row(
         name: &str,
         (version, scope, text): (u32, u8, &str),
     ) -> Result<VmRecord, redb::Error> {

@@ -51,6 +51,7 @@ pub(super) const GET_PROTOCOL_FEATURES: u32 = 15;
 pub(super) const SET_PROTOCOL_FEATURES: u32 = 16;
 pub(super) const GET_QUEUE_NUM: u32 = 17;
 pub(super) const SET_VRING_ENABLE: u32 = 18;
+pub(super) const SET_BACKEND_REQ_FD: u32 = 21;
 pub(super) const GET_CONFIG: u32 = 24;
 pub(super) const SET_CONFIG: u32 = 25;
 pub(super) const GET_INFLIGHT_FD: u32 = 31;

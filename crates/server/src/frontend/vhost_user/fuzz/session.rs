@@ -2,8 +2,9 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -16,11 +17,11 @@ use super::guest::{
     ADD_MEM_REG, AVAILABLE, Body, CHECK_DEVICE_STATE, DATA, Driver, ENTRIES, FrontEnd, GET_CONFIG,
     GET_FEATURES, GET_INFLIGHT_FD, GET_MAX_MEM_SLOTS, GET_PROTOCOL_FEATURES, GET_QUEUE_NUM,
     GET_VRING_BASE, GUEST, LOG_ALL, MEMORY, NEED_REPLY, PATIENCE, PROTOCOL_FEATURES, QUEUE_BYTES,
-    QUEUES, REM_MEM_REG, RESET_DEVICE, RESET_OWNER, SET_CONFIG, SET_DEVICE_STATE_FD, SET_FEATURES,
-    SET_INFLIGHT_FD, SET_LOG_BASE, SET_LOG_FD, SET_MEM_TABLE, SET_OWNER, SET_PROTOCOL_FEATURES,
-    SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_ERR,
-    SET_VRING_KICK, SET_VRING_NUM, Submission, TABLE, USED, USER, VERSION, eventfd, message,
-    signal,
+    QUEUES, REM_MEM_REG, RESET_DEVICE, RESET_OWNER, SET_BACKEND_REQ_FD, SET_CONFIG,
+    SET_DEVICE_STATE_FD, SET_FEATURES, SET_INFLIGHT_FD, SET_LOG_BASE, SET_LOG_FD, SET_MEM_TABLE,
+    SET_OWNER, SET_PROTOCOL_FEATURES, SET_VRING_ADDR, SET_VRING_BASE, SET_VRING_CALL,
+    SET_VRING_ENABLE, SET_VRING_ERR, SET_VRING_KICK, SET_VRING_NUM, Submission, TABLE, USED, USER,
+    VERSION, eventfd, message, signal,
 };
 use crate::command::{Command, NewConnection};
 use crate::config;
@@ -234,6 +235,9 @@ impl Neighbour {
     }
 }
 
+/// Index of a socket among the files of a guest.
+const SOCKET: usize = 7;
+
 /// Guest under test with the files that its front-end may send.
 struct Guest {
     /// Name of its memory files.
@@ -247,6 +251,7 @@ impl Guest {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let name = format!("fuzzed-{}-", NUMBER.fetch_add(1, Ordering::Relaxed));
         let memfd = |len| named_memfd(&CString::new(&*name).expect("a name"), len);
+        let (notices, _) = UnixStream::pair().expect("sockets");
         let files = vec![
             memfd(MEMORY),
             memfd(0x2001),
@@ -255,6 +260,7 @@ impl Guest {
             File::open("/dev/null").expect("a device"),
             File::open("/proc/self/exe").expect("a file on a disk"),
             File::open("/").expect("a directory"),
+            File::from(OwnedFd::from(notices)),
         ];
         let driver = Driver::new(memfd(MEMORY));
         Guest {
@@ -423,6 +429,7 @@ impl Guest {
                 let body = sizes.u16(queues).u16(entries).u32(0);
                 (body, file.filter(|_| is_set))
             }
+            SET_BACKEND_REQ_FD => (body, Some(self.files[SOCKET].as_raw_fd())),
             SET_DEVICE_STATE_FD => (body.u64(number(choices, 0)), file),
             _ => self.queue_body(code, choices),
         }
@@ -458,7 +465,7 @@ impl Guest {
 }
 
 /// Messages by the choice of one.
-const MESSAGES: [u32; 28] = [
+const MESSAGES: [u32; 29] = [
     GET_FEATURES,
     SET_FEATURES,
     SET_OWNER,
@@ -487,6 +494,7 @@ const MESSAGES: [u32; 28] = [
     REM_MEM_REG,
     SET_DEVICE_STATE_FD,
     CHECK_DEVICE_STATE,
+    SET_BACKEND_REQ_FD,
 ];
 
 /// Returns a number: the usual one for most choices.

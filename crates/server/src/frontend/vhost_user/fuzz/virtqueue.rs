@@ -11,6 +11,7 @@ use crate::frontend::interface::Kind;
 use crate::frontend::vhost_user::dirty_log::DirtyLog;
 use crate::frontend::vhost_user::guest_memory::RegionAddress;
 use crate::frontend::vhost_user::guest_memory::testing::memfd;
+use crate::frontend::vhost_user::inflight::{InflightRegion, Layout, QueueRecord};
 use crate::frontend::vhost_user::request::{self, Limits, RANGE_MAX, Request, SECTOR, Task};
 use crate::frontend::vhost_user::virtqueue::{
     Chain, Fault, QueueSetup, RingAddresses, Rings, Virtqueue,
@@ -142,8 +143,15 @@ impl Scene {
             in_flight: Default::default(),
         };
         model.used = model.used_index(&memory);
+        let mut queue = Virtqueue::new(&setup);
+        if flags & 128 != 0 {
+            // A record that no queue could have left is refused.
+            queue.recover(record(choices, size)).ok()?;
+            (model.next, model.seen) = (queue.next_available(), queue.next_available());
+        }
+        let available = model.next;
         Some(Scene {
-            queue: Virtqueue::new(&setup),
+            queue,
             memory,
             model,
             chain: Chain::default(),
@@ -151,7 +159,7 @@ impl Scene {
             log,
             is_logged: setup.logged_at.is_some(),
             statuses: BTreeMap::new(),
-            available: base,
+            available,
         })
     }
 
@@ -165,6 +173,10 @@ impl Scene {
                 self.offer(head);
             }
             4..=6 => self.submit(choices),
+            // Requests that an earlier session left are not in the model.
+            7..=9 if self.queue.left() > 0 => {
+                self.take_while_memory_changes(&mut Choices::new(&[]))?
+            }
             7..=9 => self.take()?,
             10 => self.take_while_memory_changes(choices)?,
             11 | 12 => self.end(choices),
@@ -320,7 +332,7 @@ impl Scene {
             }
         };
         // Only what holds whatever was read is checked; the model takes over the outcome.
-        let (before, in_flight) = (self.queue.next_available(), self.model.in_flight.len());
+        let (left, in_flight) = (self.queue.left(), self.model.in_flight.len());
         let head = interference::with(act, || -> Result<Option<u16>, Fault> {
             let taken = self.queue.take(&self.memory.table, &mut self.chain)?;
             if let Some(head) = taken {
@@ -330,7 +342,11 @@ impl Scene {
         })?;
         if let Some(head) = head {
             assert!(head < self.model.size && self.model.in_flight.len() == in_flight + 1);
-            self.model.next = before.wrapping_add(1);
+            if left > 0 {
+                assert_eq!(self.queue.left(), left - 1);
+            } else {
+                self.model.next = self.model.next.wrapping_add(1);
+            }
         }
         assert_eq!(self.queue.next_available(), self.model.next);
         // The queue may have seen an index that is no longer there; a look sees the present one.
@@ -461,7 +477,11 @@ impl Scene {
         let log = self.log.as_ref().map(|(log, _)| log);
         self.queue.suppress_kicks(log);
         let wanted = self.queue.want_kicks(log);
-        assert_eq!(wanted.ok(), self.model.look(&self.memory));
+        if self.queue.left() > 0 {
+            assert_eq!(wanted, Ok(true), "requests are left");
+        } else {
+            assert_eq!(wanted.ok(), self.model.look(&self.memory));
+        }
         wanted.map(drop)
     }
 
@@ -484,6 +504,35 @@ impl Scene {
         self.publish();
         assert!(self.queue.is_drained());
     }
+}
+
+/// Returns a record of requests in flight that an earlier session left, or that nobody did.
+fn record(choices: &mut Choices<'_>, size: u16) -> QueueRecord {
+    let layout = Layout::new(1, size);
+    let file = memfd(layout.bytes());
+    let [version, used, last_batch] = [(); 3].map(|()| u16::from(choices.byte()));
+    let head = [version, size, last_batch, used];
+    let bytes: Vec<u8> = head.into_iter().flat_map(u16::to_le_bytes).collect();
+    put(&file, 8, &bytes);
+    for counter in 0..choices.byte() % 16 {
+        let at = 16 + 16 * u64::from(choices.below(size));
+        let [mark, next] = [(); 2].map(|()| choices.byte());
+        put(&file, at, &[mark & 3]);
+        put(&file, at + 6, &[next]);
+        put(&file, at + 8, &[counter ^ mark >> 2]);
+    }
+    let len = u64::from(choices.byte());
+    if len > 0 {
+        let at = u64::from(choices.u16()) % layout.bytes();
+        put(
+            &file,
+            at,
+            choices.bytes(len.min(layout.bytes() - at) as usize),
+        );
+    }
+    let region = InflightRegion::map(layout, &file, 0, layout.bytes(), &Arc::default());
+    let region = Arc::new(region.expect("a sound region"));
+    QueueRecord::new(&region, 0, size).expect("a queue that it has room for")
 }
 
 /// Returns where a queue's rings are: where there is room, or anywhere.

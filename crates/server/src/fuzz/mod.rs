@@ -1,7 +1,11 @@
 //! Bodies of the fuzz targets, so that each file under `fuzz/` needs only one line. Tests run the
 //! seeds of each target.
 
+mod store_records;
+
+pub use crate::control::fuzz::control_requests;
 pub use crate::frontend::vhost_user::fuzz::{vhost_session, virtqueue};
+pub use store_records::store_records;
 
 /// Input of a fuzz target, read as a sequence of choices. Every input is one: numbers past its end
 /// are 0.
@@ -91,6 +95,16 @@ mod tests {
     #[test]
     fn seeds_of_vhost_sessions_are_survived() {
         seeds("vhost_session", vhost_session);
+    }
+
+    #[test]
+    fn seeds_of_store_records_are_survived() {
+        seeds("store_records", store_records);
+    }
+
+    #[test]
+    fn seeds_of_control_requests_are_survived() {
+        seeds("control_requests", control_requests);
     }
 
     #[test]
