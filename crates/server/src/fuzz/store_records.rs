@@ -135,8 +135,8 @@ impl Devices {
         for report in persisted_vms::overlay(&records, &mut vms) {
             assert!(!report.what.is_empty());
         }
-        let (devices, base) = (&self.config.devices, Path::new("/nonexistent"));
-        for (_, vm) in persisted_vms::restorable_vms(&records, |_| false, devices, base) {
+        let (devices, paths) = (&self.config.devices, &self.config.paths);
+        for (_, vm) in persisted_vms::restorable_vms(&records, |_| false, devices, paths) {
             match vm {
                 Ok(mut vm) => {
                     assert!(vm.device < devices.len() && !vm.disks.is_empty());
