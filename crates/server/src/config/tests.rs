@@ -657,3 +657,30 @@ fn each_disk_has_a_vhost_user_socket_of_its_own() {
     let said = errors(&with_template(taken));
     assert!(said.contains("is there twice"), "{said}");
 }
+
+#[test]
+fn sockets_have_an_owner_and_a_group_by_name_or_number() {
+    let owner = |keys: &str| {
+        let (config, _) = parts(&with_template(&format!(
+            "vhost_user = \"{{disk}}\"\n{keys}"
+        )));
+        config.listeners[0].owner.clone()
+    };
+    assert_eq!(owner(""), SocketOwner::default());
+    let both = owner("owner = \"libvirt-qemu\"\ngroup = \"107\"");
+    assert_eq!(both.user.as_deref(), Some("libvirt-qemu"));
+    assert_eq!(both.group.as_deref(), Some("107"));
+    let text = "unix = \"a\"\nmode = \"0660\"\ngroup = \"kvm\"";
+    let (config, _) = parts(&with_template(text));
+    let described = config.listeners[0].description();
+    assert_eq!(described, "/etc/tidegate/a (0660, group kvm)");
+    let said = errors(&with_template(
+        "unix = \"a\"\nowner = \"\"\ngroup = \"a:b\"",
+    ));
+    for what in ["\"\" is not the name", "\"a:b\" is not the name"] {
+        assert!(said.contains(what), "{said}");
+    }
+    let tcp = "tcp = \"127.0.0.1:1\"\ngroup = \"kvm\"";
+    let said = errors(&with_template(tcp));
+    assert!(said.contains("a TCP port has no owner"), "{said}");
+}

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::socket::{BindError, Bound, Peer, Stream};
 use super::{ACCEPT_RETRY_DELAY, ExportList, Listener};
-use crate::config::SocketTemplate;
+use crate::config::{SocketOwner, SocketTemplate};
 use crate::frontend::Opening;
 use crate::frontend::vhost_user::{ConfigNotices, Session};
 use crate::log_limit;
@@ -30,6 +30,7 @@ const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct VhostUserListener {
     path: SocketTemplate,
     mode: u32,
+    owner: SocketOwner,
     list: ExportList,
     sockets: Mutex<BTreeMap<PathBuf, Socket>>,
 }
@@ -45,11 +46,17 @@ pub(super) struct Socket {
 
 impl VhostUserListener {
     /// Makes a listener without sockets.
-    pub fn new(path: SocketTemplate, mode: u32, list: ExportList) -> VhostUserListener {
+    pub fn new(
+        path: SocketTemplate,
+        mode: u32,
+        owner: SocketOwner,
+        list: ExportList,
+    ) -> VhostUserListener {
         let sockets = Mutex::default();
         VhostUserListener {
             path,
             mode,
+            owner,
             list,
             sockets,
         }
@@ -66,7 +73,7 @@ impl VhostUserListener {
     /// The first error; the sockets that were bound are removed when the listener is dropped.
     pub fn bind(&self) -> Result<(), BindError> {
         for (path, disk) in self.wanted() {
-            let bound = Bound::unix(&path, self.mode)?;
+            let bound = Bound::unix(&path, self.mode, &self.owner)?;
             self.lock().insert(path, Socket::new(bound, disk));
         }
         Ok(())
@@ -143,7 +150,7 @@ impl VhostUserListener {
         if let Some(socket) = sockets.get(path) {
             return Some(socket.clone());
         }
-        match Bound::unix(path, self.mode) {
+        match Bound::unix(path, self.mode, &self.owner) {
             Ok(bound) => {
                 let socket = Socket::new(bound, disk);
                 sockets.insert(path.clone(), socket.clone());

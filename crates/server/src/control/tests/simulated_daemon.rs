@@ -193,6 +193,7 @@ impl Inventory for Pretended {
                 path: "/run/tidegate/nbd.sock".into(),
                 mode: 0o600,
             },
+            owner: SocketOwner::default(),
             exports: Vec::new(),
             place: None,
         }]

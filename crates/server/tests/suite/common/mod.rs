@@ -24,7 +24,7 @@ use tidegate_nbd::{Command, Extent, NbdError, ReplyStyle, Request};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{
     Config, ControlConfig, Create, DeviceConfig, DeviceKind, DiskConfig, DiskFormat, ListenAddress,
-    ListenConfig, PathsConfig, VmConfig,
+    ListenConfig, PathsConfig, SocketOwner, VmConfig,
 };
 use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
 
@@ -44,6 +44,7 @@ pub fn config(dir: &Path) -> Config {
                 path: dir.join("nbd"),
                 mode: 0o600,
             },
+            owner: SocketOwner::default(),
             exports: Vec::new(),
             place: None,
         }],

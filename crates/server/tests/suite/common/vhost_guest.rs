@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tidegate_server::config::{Config, ListenAddress, ListenConfig, SocketTemplate};
+use tidegate_server::config::{Config, ListenAddress, ListenConfig, SocketOwner, SocketTemplate};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
@@ -111,6 +111,7 @@ pub fn listen(config: &mut Config, dir: &Path) {
             path: SocketTemplate::new(&dir.join("{vm}.vhost")).expect("a placeholder"),
             mode: 0o600,
         },
+        owner: SocketOwner::default(),
         exports: Vec::new(),
         place: None,
     });
