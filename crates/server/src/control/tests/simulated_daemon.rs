@@ -161,6 +161,7 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
         hung: None,
         faults: Vec::new(),
         faults_injected: 0,
+        bounced: 0,
     }
 }
 
