@@ -4,9 +4,12 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 
+use tidegate_core::time::Nanos;
+use tidegate_server::command::FaultChange;
+use tidegate_server::fault::{Effect, Rule};
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserInflight;
 use vhost::{VhostBackend, VringConfigData};
@@ -16,7 +19,7 @@ use crate::common::vhost_guest::{
     ALL, AVAILABLE, GUEST, Guest, IN, INDIRECT, OUT, SIZE, USED, USER, WRITE, connect, memory,
     region,
 };
-use crate::common::{Client, Server, disk, vm};
+use crate::common::{Client, Server, disk, vm, wait};
 use crate::vhost_user::backing;
 
 const MIB: u64 = 1 << 20;
@@ -142,6 +145,44 @@ fn memory_that_is_cut_short_stops_its_device_alone() {
         guest.kick_anyway(0);
     });
     scene.server.stop().unwrap();
+}
+
+#[test]
+fn memory_that_is_cut_short_while_a_new_table_waits_stops_its_device_alone() {
+    let mut scene = Scene::new();
+    for round in 0..8 {
+        let stall = Rule {
+            stall: Nanos::from_secs(3600),
+            ..Rule::always(Effect::None)
+        };
+        let stalls = FaultChange::Add(Box::new(stall));
+        wait(scene.server.handle.change_faults(0, "disk", stalls)).unwrap();
+        let mut guest = Guest::start(&scene.socket, ALL, 1);
+        guest.submit(0, IN, 0, &[0; 512]);
+        guest.kick_anyway(0);
+        while wait(scene.server.handle.snapshot(0)).unwrap().vms[0].in_flight == 0 {}
+        // A table waits for the request, whose answer then goes to memory that is gone.
+        let table = memory(1);
+        let (frontend, next) = (guest.frontend.clone(), region(&table));
+        let asks = std::thread::spawn(move || frontend.set_mem_table(&[next]));
+        while !is_mapped(&table) && !asks.is_finished() {}
+        guest.memory.set_len(0).unwrap();
+        let clear = FaultChange::Clear;
+        wait(scene.server.handle.change_faults(0, "disk", clear)).unwrap();
+        asks.join().unwrap().unwrap_err();
+        assert!(guest.is_cut_off());
+        drop(guest);
+        scene.goes_on(&format!("round {round}"));
+    }
+    scene.server.stop().unwrap();
+}
+
+/// Returns true if the process has a mapping of a file.
+fn is_mapped(file: &File) -> bool {
+    let inode = format!(" {} ", file.metadata().unwrap().ino());
+    std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .contains(&inode)
 }
 
 #[test]

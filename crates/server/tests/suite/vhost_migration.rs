@@ -197,6 +197,7 @@ fn each_kind_of_request_marks_what_it_writes_and_not_much_more() {
         (IN, 0, 4096, 4096),
         (IN, 8, 65536, 65536),
         (GET_ID, 0, 20, 20),
+        (GET_ID, 0, 65536, 20),
         (IN, SIZE / 512, 512, 0),
         (OUT, 0, 8192, 0),
     ];

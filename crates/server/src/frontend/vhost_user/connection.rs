@@ -247,6 +247,20 @@ impl Connection {
         }
     }
 
+    /// Marks the first `len` bytes of memory, which were written. The rest may be as long as a driver
+    /// likes, and would take as long to mark.
+    fn mark_front(&self, memory: &[Mem], len: u32) {
+        let mut left = len as usize;
+        for mem in memory {
+            let written = mem.slice(0, left.min(mem.len()));
+            self.mark(&[written]);
+            left -= written.len();
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
     /// Answers a request; the driver sees it after the next [`Connection::publish`].
     fn end(&mut self, token: Token, status: u8, written: u32) {
         let index = usize::from(token.queue);
@@ -278,7 +292,10 @@ impl Connection {
         self.armed = false;
         let outcome = match change {
             Change::Memory { memory, rings } => {
-                if self.in_flight > 0 || self.unpublished != 0 {
+                // By the rings: where memory is gone, `unpublished` is given up, and the device
+                // about to close.
+                let mut queues = self.queues.iter().flatten();
+                if !queues.all(|queue| queue.ring.is_drained()) {
                     self.change = Some(Change::Memory { memory, rings });
                     return;
                 }
@@ -426,6 +443,7 @@ impl Frontend for Connection {
                 Err(fault) => return Polled::Broken(fault.to_owned()),
             };
             budget.take_request();
+            budget.read_parts(self.chain.readable.len() + self.chain.writable.len());
             let (index, head) = taken;
             let request = match Request::read(&mut self.chain, &self.limits) {
                 Ok(request) => request,
@@ -441,7 +459,7 @@ impl Frontend for Connection {
                 Task::Disk { kind, offset, len } => (kind, offset, len),
                 Task::Identify => {
                     let (status, n) = request::identify(&self.name, &self.chain.writable);
-                    self.mark(&self.chain.writable);
+                    self.mark_front(&self.chain.writable, n);
                     self.end(token, status, n);
                     continue;
                 }

@@ -325,8 +325,9 @@ impl InflightQueue {
             // Without a mark the index alone is old: the driver has begun its ring anew.
             if !requests.is_empty() {
                 let answered = self.last_answered(size, batch)?;
-                requests.retain(|(_, head)| !answered.contains(head));
-                answered.iter().for_each(|&head| self.set_mark(head, 0));
+                requests.retain(|&(_, head)| !answered[usize::from(head)]);
+                let heads = (0..size).filter(|&head| answered[usize::from(head)]);
+                heads.for_each(|head| self.set_mark(head, 0));
             }
             // Only now: until here a process that is killed leaves the batch as it was.
             self.mem.store_le16(USED_INDEX, used);
@@ -339,18 +340,19 @@ impl InflightQueue {
         Ok(requests.into_iter().map(|(_, head)| head).collect())
     }
 
-    /// Returns the heads of the last batch of `count` answers, by its list.
-    fn last_answered(&self, size: u16, count: u16) -> Result<Vec<u16>, Invalid> {
+    /// Returns for each head whether it is in the list of the last batch, of `count` answers.
+    fn last_answered(&self, size: u16, count: u16) -> Result<Vec<bool>, Invalid> {
         if count > size {
             return Err("requests in flight are recorded for another ring");
         }
         let mut head = self.last_batch;
-        let mut answered = Vec::with_capacity(count.into());
+        // By head, because searches of a list would keep the loop busy where the list is long.
+        let mut answered = vec![false; size.into()];
         for _ in 0..count {
-            if head >= size || answered.contains(&head) {
-                return Err("the last batch of answers is recorded as no list");
+            match answered.get_mut(usize::from(head)) {
+                Some(is_answered) if !*is_answered => *is_answered = true,
+                _ => return Err("the last batch of answers is recorded as no list"),
             }
-            answered.push(head);
             head = self.mem.load_le16(Self::entry(head) + NEXT);
         }
         Ok(answered)

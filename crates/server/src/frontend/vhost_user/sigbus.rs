@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use crate::vm_resources::VM_REGIONS_MAX;
 
@@ -20,12 +20,46 @@ const _: () = assert!(ENTRIES as u64 == 16 * VM_REGIONS_MAX);
 /// Mapping that is looked after. All of it is atomic, because the handler interrupts any thread.
 struct Entry {
     taken: AtomicBool,
+    /// Number of times that the entry was filled or emptied.
+    version: AtomicUsize,
     /// First address; 0 while the entry is not complete.
     base: AtomicUsize,
     len: AtomicUsize,
     /// Bytes of a page of the mapping, a power of two.
     page: AtomicUsize,
     faulted: AtomicBool,
+}
+
+impl Entry {
+    /// Changes the mapping, by the one thread that has taken the entry.
+    fn put(&self, base: usize, len: usize, page: usize) {
+        // No mapping while its fields change: a reader that sees the version sees it.
+        self.base.store(0, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Release);
+        // A reader that sees one of the fields sees the version behind them.
+        fence(Ordering::Release);
+        self.len.store(len, Ordering::Relaxed);
+        self.page.store(page, Ordering::Relaxed);
+        self.base.store(base, Ordering::Release);
+    }
+
+    /// Returns the bytes of the mapping from the page of an address to its end, as their first
+    /// address and their number; `None` if the address is not in the mapping.
+    fn rest_from(&self, address: usize) -> Option<(usize, usize)> {
+        let version = self.version.load(Ordering::Acquire);
+        let base = self.base.load(Ordering::Acquire);
+        let len = self.len.load(Ordering::Relaxed);
+        let page = self.page.load(Ordering::Relaxed);
+        // Fields of two mappings make a third one, which may be memory of the daemon. The mapping
+        // of the address stays while it is accessed, so its entry does not change meanwhile.
+        fence(Ordering::Acquire);
+        let is_one = self.version.load(Ordering::Relaxed) == version;
+        if !is_one || base == 0 || address < base || address - base >= len {
+            return None;
+        }
+        let from = address & !(page - 1);
+        Some((from, base + len - from))
+    }
 }
 
 /// Number of accesses that the handler has answered with zeroes.
@@ -40,6 +74,7 @@ pub(super) fn faults() -> usize {
 static TABLE: [Entry; ENTRIES] = [const {
     Entry {
         taken: AtomicBool::new(false),
+        version: AtomicUsize::new(0),
         base: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         page: AtomicUsize::new(0),
@@ -64,10 +99,7 @@ impl Guard {
         };
         let entry = &TABLE[at];
         entry.faulted.store(false, Ordering::Relaxed);
-        entry.len.store(len, Ordering::Relaxed);
-        entry.page.store(page, Ordering::Relaxed);
-        // Last, so that the handler never sees half an entry.
-        entry.base.store(base, Ordering::Release);
+        entry.put(base, len, page);
         Ok(Guard(at))
     }
 
@@ -80,7 +112,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        TABLE[self.0].base.store(0, Ordering::Release);
+        TABLE[self.0].put(0, 0, 0);
         TABLE[self.0].taken.store(false, Ordering::Release);
     }
 }
@@ -117,13 +149,9 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         if code <= 0 {
             break;
         }
-        let base = entry.base.load(Ordering::Acquire);
-        let len = entry.len.load(Ordering::Relaxed);
-        if base == 0 || address < base || address - base >= len {
+        let Some((from, len)) = entry.rest_from(address) else {
             continue;
-        }
-        let page = entry.page.load(Ordering::Relaxed);
-        let from = address & !(page - 1);
+        };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         // All that follows, because each page by itself would be a mapping, of which a process may
         // have only so many.
@@ -132,7 +160,7 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         let mapped = unsafe {
             libc::mmap(
                 from as *mut libc::c_void,
-                base + len - from,
+                len,
                 libc::PROT_READ | libc::PROT_WRITE,
                 flags,
                 -1,
@@ -151,5 +179,50 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
     unsafe {
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
         libc::raise(libc::SIGBUS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses that no process has, so that the handler never finds them.
+    const NOWHERE: usize = 1 << 60;
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn an_entry_that_changes_meanwhile_is_never_read_as_a_mixture_of_two() {
+        let entry = Entry {
+            taken: AtomicBool::new(true),
+            version: AtomicUsize::new(0),
+            base: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            page: AtomicUsize::new(0),
+            faulted: AtomicBool::new(false),
+        };
+        // A short mapping below the address and a long one above it: the base of one with the
+        // length of the other would have the address inside.
+        let address = NOWHERE + 4 * PAGE;
+        let mappings = [(NOWHERE, PAGE), (NOWHERE + (PAGE << 20), PAGE << 10)];
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..200_000 {
+                    for (base, len) in mappings {
+                        entry.put(base, len, PAGE);
+                    }
+                }
+                ends.store(true, Ordering::Relaxed);
+            });
+            while !ends.load(Ordering::Relaxed) {
+                assert_eq!(entry.rest_from(address), None);
+            }
+        });
+        entry.put(NOWHERE, 8 * PAGE, PAGE);
+        let rest = Some((address, 4 * PAGE));
+        assert_eq!(entry.rest_from(address + 1), rest);
+        assert_eq!(entry.rest_from(NOWHERE + 8 * PAGE), None);
+        entry.put(0, 0, 0);
+        assert_eq!(entry.rest_from(address), None);
     }
 }
