@@ -85,7 +85,8 @@ soak: build ## Soak the daemon: verified I/O while clients are killed and polici
 .PHONY: durability
 durability: build ## Cut the power under the daemon's disk: FUSE, and as root ext4, xfs and btrfs, twenty times each
 	@scripts/setup bench
-	@scripts/durability --tidegate $(TIDEGATE) $(ARGS)
+	@cargo build --release --locked --package tidegate-server --example vhost_driver
+	@scripts/durability --tidegate $(TIDEGATE) --driver $(CARGO_TARGET_DIR)/release/examples/vhost_driver $(ARGS)
 
 ##@ Measuring it
 
