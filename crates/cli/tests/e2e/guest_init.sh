@@ -119,6 +119,62 @@ resized() {
     done
 }
 
+# Returns once the last block of the disk begins with "go", which the test writes.
+await_go() {
+    until [ "$(dd if=$disk bs=4k skip=$(($(blockdev --getsize64 $disk) / 4096 - 1)) count=1 \
+        iflag=direct 2>/dev/null | head -c 2)" = go ]; do
+        usleep 20000
+    done
+}
+
+# Writes 8 MiB from each CPU, which has a queue of its own, and discards the first 24 MiB of the
+# disk when it is told to.
+queues() {
+    cpus=$(nproc)
+    for cpu in $(seq 0 $((cpus - 1))); do
+        for n in 0 1 2 3; do
+            taskset "$(printf %x $((1 << cpu)))" \
+                dd if=/noise of=$disk bs=64k seek=$((128 * cpu + 32 * n)) conv=notrunc oflag=direct
+        done
+    done
+    for queue in /sys/block/vda/mq/*; do
+        echo "guest: queue ${queue##*/} of CPUs $(cat "$queue/cpu_list")"
+    done
+    awk -v cpus="$cpus" '/virtio[0-9]+-req/ {
+        n = 0
+        for (i = 2; i < 2 + cpus; i++) n += $i
+        print "guest: interrupts " $NF " " n
+    }' /proc/interrupts
+    echo "guest: written all"
+    await_go
+    blkdiscard -o 0 -l $((24 << 20)) $disk
+}
+
+# What a machine does that is reset while it writes: before that, and after it.
+reset() {
+    if mount -t ext4 $disk /fs 2>/dev/null; then
+        umount /fs
+        recover
+    else
+        keep
+    fi
+}
+
+# Random I/O by fio, without an end.
+load() {
+    echo "guest: load begins"
+    fio --name=load --filename=$disk --direct=1 --ioengine=libaio --thread --time_based \
+        --runtime=1h --norandommap --randrepeat=0 --eta=never "$@"
+}
+
+steady() {
+    load --rw=randread --bs=4k --iodepth=4
+}
+
+noisy() {
+    load --rw=randrw --bs=64k --iodepth=64
+}
+
 # The kernel hands what it does not know on its command line to init: step=.
 "$step"
 sync

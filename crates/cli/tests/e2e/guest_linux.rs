@@ -18,21 +18,21 @@ use crate::tool::{Running, arg, have, lacking, run};
 
 /// Time-out of waiting for a guest. Its CPU is emulated: what takes five
 /// seconds takes a minute where others want the machine, too.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A machine that ends where it would start again. Without rdrand the first random number takes
 /// the kernel seconds to gather, and mke2fs wants one. QEMU 7.2 was seen to spoil the flags of
 /// cmpxchg16b, with which newer kernels allocate memory.
-const MACHINE: &str = "-accel tcg -cpu qemu64,+rdrand,-cx16 -m 256 -nodefaults -no-user-config \
-    -display none -no-reboot";
+pub(crate) const MACHINE: &str = "-accel tcg -cpu qemu64,+rdrand,-cx16 -m 256 -nodefaults \
+    -no-user-config -display none -no-reboot";
 /// A kernel that says only what went wrong, ends where it panics, and does not test its timer:
 /// on a busy machine it might take it for broken.
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 /// Size of the guest's file system.
 const FS: usize = 64 * MIB;
-const DISK: usize = 80 * MIB;
+pub(crate) const DISK: usize = 80 * MIB;
 
 /// Writes behind the filesystem, in order: the length of one, where in multiples of it, how many.
 /// All are of the same bytes.
@@ -58,27 +58,38 @@ fn gathered() -> Option<PathBuf> {
 }
 
 /// Text that all guests write.
-fn bytes() -> Vec<u8> {
+pub(crate) fn bytes() -> Vec<u8> {
     noise(7, 2 * MIB)
 }
 
 /// Kernel and initramfs of guests.
-struct Kit {
+pub(crate) struct Kit {
     kernel: PathBuf,
     initramfs: PathBuf,
 }
 
 impl Kit {
     /// `None`, and a word on it, if something is missing.
-    fn new(scratch: &Scratch) -> Option<Kit> {
+    pub(crate) fn new(scratch: &Scratch) -> Option<Kit> {
+        Kit::with(scratch, &["root"])
+    }
+
+    /// Has fio besides, which is large.
+    pub(crate) fn with_fio(scratch: &Scratch) -> Option<Kit> {
+        Kit::with(scratch, &["root", "fio"])
+    }
+
+    fn with(scratch: &Scratch, trees: &[&str]) -> Option<Kit> {
         if !have(&["qemu-system-x86_64", "nbdcopy"]) {
             return None;
         }
         let directory = gathered()?;
         let writes = WRITES.map(|[len, seek, count]| format!("{len} {seek} {count}\n"));
         let mut archive = Initramfs::default();
+        for tree in trees {
+            archive.tree(&directory.join(tree));
+        }
         archive
-            .tree(&directory.join("root"))
             .file("init", 0o755, include_bytes!("guest_init.sh"))
             .file("noise", 0o644, &bytes())
             .file("writes", 0o644, writes.concat().as_bytes());
@@ -119,7 +130,7 @@ impl Attached {
 }
 
 /// A machine that runs; what is on its console is shown if the test fails.
-struct Guest {
+pub(crate) struct Guest {
     machine: Option<Running>,
     /// Open, so that it can be read when the daemon's directory has gone.
     console: File,
@@ -129,6 +140,17 @@ struct Guest {
 impl Guest {
     /// Starts a machine that takes this step of `guest_init.sh`.
     fn start(daemon: &Daemon, kit: &Kit, step: &'static str, attached: Attached) -> Guest {
+        Guest::start_on(daemon, kit, step, MACHINE, &attached.args(daemon))
+    }
+
+    /// Starts a machine of other words with a disk that QEMU's arguments describe.
+    pub(crate) fn start_on(
+        daemon: &Daemon,
+        kit: &Kit,
+        step: &'static str,
+        machine: &str,
+        disk: &[String],
+    ) -> Guest {
         let console = daemon.path(&format!("console-{step}"));
         let serial = format!("file:{}", console.display());
         let console = File::options()
@@ -137,9 +159,8 @@ impl Guest {
             .create(true)
             .open(console)
             .expect("the directory is ours");
-        let disk = attached.args(daemon);
         let kernel = format!("{COMMAND_LINE} step={step}");
-        let args: Vec<&str> = MACHINE
+        let args: Vec<&str> = machine
             .split(' ')
             .chain(["-kernel", arg(&kit.kernel), "-initrd", arg(&kit.initramfs)])
             .chain(["-append", &kernel, "-serial", &serial])
@@ -172,7 +193,7 @@ impl Guest {
     }
 
     /// Returns the lines that the guest reported on a subject.
-    fn reported(&self, subject: &str) -> Vec<String> {
+    pub(crate) fn reported(&self, subject: &str) -> Vec<String> {
         let mark = format!("guest: {subject} ");
         let console = self.console();
         // A machine that was killed may not have got to the end of its line.
@@ -183,7 +204,7 @@ impl Guest {
     }
 
     /// Waits until it said so many things of this subject.
-    fn wait_for(&mut self, subject: &str, count: usize) {
+    pub(crate) fn wait_for(&mut self, subject: &str, count: usize) {
         let what = format!("the guest to have {count} of `{subject}`");
         wait_at_most(PATIENCE, &what, || {
             if !self.machine().is_running() {
@@ -195,7 +216,7 @@ impl Guest {
     }
 
     /// Waits for its end, before which it must have done its step without errors.
-    fn succeeds(&mut self) {
+    pub(crate) fn succeeds(&mut self) {
         let what = format!("the guest's step `{}`", self.step);
         wait_at_most(PATIENCE, &what, || !self.machine().is_running());
         self.machine.take().expect("taken here only").succeed();
@@ -204,7 +225,7 @@ impl Guest {
     }
 
     /// Kills the guest, as a power cut would.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.machine().kill();
         self.saw_no_errors();
     }
@@ -231,7 +252,7 @@ impl Drop for Guest {
 
 /// A daemon with one VM. Its objective is loose: what is tested is that scheduling, too, gets
 /// every byte to its place.
-fn start(scratch: Scratch, backing: Backing) -> Daemon {
+pub(crate) fn start(scratch: Scratch, backing: Backing) -> Daemon {
     let config = [
         "[[listen]]\nvhost_user = \"{vm}.vhost\"\n",
         &backing.device("policy = \"mclock\""),
@@ -275,7 +296,7 @@ fn assert_written(daemon: &Daemon) {
 }
 
 /// The files, with these checksums, are what a later machine found.
-fn assert_found(files: &[String], later: &Guest) {
+pub(crate) fn assert_found(files: &[String], later: &Guest) {
     let found = later.reported("sum");
     let lost: Vec<_> = files.iter().filter(|file| !found.contains(file)).collect();
     assert!(lost.is_empty(), "lost or changed: {lost:#?}");
