@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use tidegate_device::catalogue;
 use tidegate_server::config::{Config, DeviceKind};
 use tidegate_server::ring::sys::direct_align;
 
@@ -27,6 +28,16 @@ pub(crate) fn backing(dir: &Path, file: bool, size: u64) -> (Config, PathBuf) {
     };
     listen(&mut config, dir);
     (config, dir.join("disk.vhost"))
+}
+
+/// Configuration of one disk on an emulated device, with its data in memory or in a file.
+fn emulated(dir: &Path, file: bool, size: u64) -> (Config, PathBuf) {
+    let (mut config, socket) = backing(dir, file, size);
+    let model = catalogue::load("ssd-sata-300gb").expect("built in");
+    config.devices[0].kind = DeviceKind::Emulated {
+        model: Box::new(model),
+    };
+    (config, socket)
 }
 
 /// Makes a temporary directory on a file system that is not in memory.
@@ -143,24 +154,37 @@ fn check(guest: &Guest, pending: &mut Vec<Pending>, queue: usize, answers: Vec<A
     }
 }
 
+fn every_byte_is_as_in_a_copy(config: Config, socket: &Path) {
+    let server = Server::start(config);
+    let plain = ALL & !EVENT_IDX & !INDIRECT_DESC;
+    for (seed, features, queues) in [(1, ALL, 1), (2, ALL, 4), (3, plain, 2)] {
+        let mut guest = Guest::start(socket, features, queues);
+        // Each run begins with a disk of zeroes.
+        let zeroes = vec![0; DATA_MAX];
+        for first in (0..8 * MIB / 512).step_by(DATA_MAX / 512) {
+            guest.write(first, &zeroes);
+        }
+        run(&mut guest, queues, (8 * MIB / 512) as usize, 700, seed);
+        guest.leave();
+    }
+    server.stop().unwrap();
+}
+
 #[test]
 fn every_byte_is_as_in_a_copy_over_several_queues() {
     for file in [false, true] {
         let dir = on_disk();
         let (config, socket) = backing(dir.path(), file, 8 * MIB);
-        let server = Server::start(config);
-        let plain = ALL & !EVENT_IDX & !INDIRECT_DESC;
-        for (seed, features, queues) in [(1, ALL, 1), (2, ALL, 4), (3, plain, 2)] {
-            let mut guest = Guest::start(&socket, features, queues);
-            // Each run begins with a disk of zeroes.
-            let zeroes = vec![0; DATA_MAX];
-            for first in (0..8 * MIB / 512).step_by(DATA_MAX / 512) {
-                guest.write(first, &zeroes);
-            }
-            run(&mut guest, queues, (8 * MIB / 512) as usize, 700, seed);
-            guest.leave();
-        }
-        server.stop().unwrap();
+        every_byte_is_as_in_a_copy(config, &socket);
+    }
+}
+
+#[test]
+fn every_byte_is_as_in_a_copy_on_emulated_devices() {
+    for file in [false, true] {
+        let dir = on_disk();
+        let (config, socket) = emulated(dir.path(), file, 8 * MIB);
+        every_byte_is_as_in_a_copy(config, &socket);
     }
 }
 
