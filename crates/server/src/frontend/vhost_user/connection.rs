@@ -247,8 +247,8 @@ impl Connection {
         }
     }
 
-    /// Marks the first `len` bytes of memory, which were written. The rest may be as long as a driver
-    /// likes, and would take as long to mark.
+    /// Marks the first `len` bytes of memory, which were written. The rest may be as long as a
+    /// driver likes, and would take as long to mark.
     fn mark_front(&self, memory: &[Mem], len: u32) {
         let mut left = len as usize;
         for mem in memory {
