@@ -16,6 +16,10 @@ pub struct DiskView {
     pub size_bytes: u64,
     /// Reason why the disk refuses requests; `null` while the disk is healthy.
     pub failed: Option<String>,
+    /// State of a disk that this daemon does not serve now, because its guest is on its way here or
+    /// has migrated; absent while the disk is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inactive: Option<Inactive>,
     /// Age of the disk's oldest I/O in flight in nanoseconds; absent while none is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_io_ns: Option<u64>,
@@ -30,6 +34,28 @@ pub struct DiskView {
     /// removed ones.
     #[serde(default)]
     pub faults_injected: u64,
+}
+
+/// State of a disk that a daemon has open, but does not serve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Inactive {
+    /// The disk waits for a guest to arrive.
+    Incoming,
+    /// The guest has gone to another host.
+    HandedOver,
+}
+
+impl Inactive {
+    /// Returns the notice that `vm show` has for a disk in this state.
+    pub fn notice(self) -> &'static str {
+        match self {
+            Inactive::Incoming => {
+                "incoming: its file is not locked, and is served once a guest runs here"
+            }
+            Inactive::HandedOver => "handed over with its guest: another host may have its file",
+        }
+    }
 }
 
 /// Returns the notice of a disk that hangs, as `vm show`, `/healthz` and the log word it;
@@ -63,6 +89,9 @@ pub struct DiskRequest {
     /// Exports the disk read-only; default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
+    /// Waits for a guest that migrates here, whose other host has the file; default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incoming: Option<bool>,
     /// Logical block size, to which requests are aligned: `1 B`, `512 B` or `4 KiB`; default:
     /// `512 B`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +123,7 @@ mod tests {
             export: "oltp".to_owned(),
             size_bytes: 1 << 30,
             failed: None,
+            inactive: None,
             oldest_io_ns: None,
             hung_for_ns: None,
             fault_rules: 0,
@@ -107,9 +137,11 @@ mod tests {
         let early: DiskView = serde_json::from_str(early).expect("complete");
         assert_eq!(early, disk);
         disk.failed = Some("fsync: EIO".to_owned());
+        disk.inactive = Some(Inactive::HandedOver);
         disk.oldest_io_ns = Some(11);
         disk.hung_for_ns = Some(6);
-        let state = r#""failed":"fsync: EIO","oldest_io_ns":11,"hung_for_ns":6,"#;
+        let state =
+            r#""failed":"fsync: EIO","inactive":"handed_over","oldest_io_ns":11,"hung_for_ns":6,"#;
         round_trip(&disk, &format!("{head}{state}{rules}"));
     }
 
@@ -123,6 +155,7 @@ mod tests {
             create: text("sparse"),
             format: text("raw"),
             read_only: Some(false),
+            incoming: Some(true),
             block_size: text("4 KiB"),
             fault: vec![FaultRequest {
                 error: text("EIO"),
@@ -131,7 +164,7 @@ mod tests {
             other: BTreeMap::new(),
         };
         let place = r#"{"export":"logs","path":"/vm/logs.raw","size":"20 GiB","create":"sparse","#;
-        let form = r#""format":"raw","read_only":false,"block_size":"4 KiB","#;
+        let form = r#""format":"raw","read_only":false,"incoming":true,"block_size":"4 KiB","#;
         let fault = r#""fault":[{"error":"EIO"}]"#;
         round_trip(&disk, &format!("{place}{form}{fault}}}"));
         disk.other.insert("colour".to_owned(), "red".into());

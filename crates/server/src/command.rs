@@ -17,7 +17,7 @@ use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::oneshot;
 
-use crate::backing::{Disk, Tail};
+use crate::backing::{Disk, Found, Tail};
 use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
 use crate::frontend::{Opening, Volume};
@@ -176,6 +176,8 @@ pub enum Command {
         /// Channel for the VM's snapshot, and the disk's volume to offer to clients.
         reply: Reply<(VmSnapshot, Vec<Volume>)>,
     },
+    /// Changes whether I/O of a disk is served, as the lock of its file is taken or released.
+    ChangeActivation(ActivationChange),
     /// Returns the state that the policy's controller has learnt of one VM.
     ExportVm {
         /// Name of the VM.
@@ -246,6 +248,29 @@ pub enum Command {
     Drain,
     /// Ends the loop at once; unfinished requests get no reply.
     Abort,
+}
+
+/// Change of whether I/O of a disk is served.
+#[derive(Debug)]
+pub struct ActivationChange {
+    /// Serial number of the disk.
+    pub serial: u32,
+    /// State of the lock of the disk's file.
+    pub lock: DiskLock,
+    /// Channel for the answer. It comes once no I/O is in flight if the lock is to be released.
+    pub reply: Reply<()>,
+}
+
+/// Lock of a disk's file.
+#[derive(Debug)]
+pub enum DiskLock {
+    /// The lock is to be released: all further I/O fails.
+    Leaves,
+    /// The lock was taken, with these findings: I/O is served.
+    Taken(Found),
+    /// The lock was not released: I/O is served. If the file could not be flushed, with this error,
+    /// changes fail.
+    Kept(Option<std::io::Error>),
 }
 
 /// NBD connection whose handshake is complete.

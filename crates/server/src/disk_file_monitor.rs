@@ -121,6 +121,11 @@ impl Watched {
         ))
     }
 
+    /// Returns the minimum size in bytes, which is the size of the disk.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
     /// Sets the minimum size in bytes. Call this before the file is truncated and after it was
     /// extended.
     pub(crate) fn set_size(&self, size: u64) {

@@ -139,6 +139,14 @@ static DISK_METRICS: &[Metric<DiskSnapshot>] = &[
         }),
     ),
     plain(
+        "inactive",
+        "1 while the disk is not served: it waits for a migrating guest, or was handed over",
+        Read::Gauge(|disk| {
+            let refusal = disk.activation.and_then(|state| state.refusal());
+            f64::from(u8::from(refusal.is_some()))
+        }),
+    ),
+    plain(
         "fault_rules",
         "Fault rules of the disk",
         Read::Gauge(|disk| disk.faults.len() as f64),

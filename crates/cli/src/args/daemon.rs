@@ -48,14 +48,15 @@ pub(crate) enum VmCommand {
         override_usage = "tidegate vm add <NAME> --disk <KEY=VALUE,...>... [OPTIONS]\n       \
                           tidegate vm add --file <FILE>",
         after_help = "The keys of --disk are those of [[vm.disk]] in the configuration: export, \
-                      path, size, create, format, read_only, block_size. Relative paths are \
-                      relative to the daemon's configuration file. If the VM exists, its objective \
-                      is replaced; other differences are refused. The VM is served until the \
-                      daemon stops, with --persist also after a restart.\n\nExamples:
+                      path, size, create, format, read_only, incoming, block_size. Relative \
+                      paths are relative to the daemon's configuration file. If the VM exists, \
+                      its objective is replaced; other differences are refused. The VM is served \
+                      until the daemon stops, with --persist also after a restart.\n\nExamples:
   tidegate vm add oltp --disk \"path=oltp.raw,size=20 GiB,create=sparse\" \\
       --reservation \"120 IOPS\"
   tidegate vm add dss --disk \"path=dss.raw\" --disk \"export=logs,path=logs.raw\"
   tidegate vm add nightly --background --disk \"path=nightly.raw,read_only=true\"
+  tidegate vm add web --disk \"path=/shared/web.raw,incoming=true\"   a guest migrates here
   tidegate vm add --file vm.toml --persist       [[vm]] tables in a file"
     )]
     Add(Box<AddArgs>),

@@ -588,17 +588,16 @@ fn kind(kind: &DeviceKind) -> String {
 }
 
 fn backed_by(disk: &DiskConfig) -> String {
-    let path = match &disk.path {
-        None => "memory".to_owned(),
-        Some(path) => path.display().to_string(),
-    };
+    let path = disk.path.as_ref();
+    let path = path.map_or("memory".to_owned(), |path| path.display().to_string());
     let created = match disk.create {
         Create::No => "",
         Create::Sparse => ", created sparse",
         Create::Preallocated => ", created preallocated",
     };
     let read_only = if disk.read_only { ", read-only" } else { "" };
-    format!("{path}{created}{read_only}")
+    let incoming = if disk.incoming { ", incoming" } else { "" };
+    format!("{path}{created}{read_only}{incoming}")
 }
 
 /// Returns an error for each disk whose file `serve` would refuse until the file or the

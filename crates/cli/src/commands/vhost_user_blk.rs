@@ -112,6 +112,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
             Content::Raw => DiskFormat::Raw,
         },
         read_only: args.read_only,
+        incoming: false,
         block_size: 1,
         faults: Vec::new(),
         place: None,

@@ -220,6 +220,9 @@ fn disk_properties(table: &mut Table, disk: &DiskView) {
         None => table.property("disk", text),
         Some(why) => table.property("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
     };
+    if let Some(inactive) = disk.inactive {
+        table.property("", Cell::from(inactive.notice()).tone(Tone::Warn));
+    }
     if let Some(silence) = disk.hung_for_ns {
         let text = hang_notice(&duration(silence));
         table.property("", Cell::from(text).tone(Tone::Bad));

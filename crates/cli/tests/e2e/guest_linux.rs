@@ -104,7 +104,7 @@ impl Kit {
 
 /// Protocol by which a machine has its disk.
 #[derive(Clone, Copy)]
-enum Attached {
+pub(crate) enum Attached {
     Nbd,
     VhostUser,
 }
@@ -139,8 +139,26 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Starts a machine that takes this step of `guest_init.sh`.
-    fn start(daemon: &Daemon, kit: &Kit, step: &'static str, attached: Attached) -> Guest {
-        Guest::start_on(daemon, kit, step, MACHINE, &attached.args(daemon))
+    pub(crate) fn start(
+        daemon: &Daemon,
+        kit: &Kit,
+        step: &'static str,
+        attached: Attached,
+    ) -> Guest {
+        Guest::start_with(daemon, kit, step, attached, &[])
+    }
+
+    /// Starts a machine with further arguments.
+    pub(crate) fn start_with(
+        daemon: &Daemon,
+        kit: &Kit,
+        step: &'static str,
+        attached: Attached,
+        more: &[&str],
+    ) -> Guest {
+        let mut arguments = attached.args(daemon);
+        arguments.extend(more.iter().map(|&word| word.to_owned()));
+        Guest::start_on(daemon, kit, step, MACHINE, &arguments)
     }
 
     /// Starts a machine of other words with a disk that QEMU's arguments describe.
@@ -177,7 +195,7 @@ impl Guest {
         }
     }
 
-    fn machine(&mut self) -> &mut Running {
+    pub(crate) fn machine(&mut self) -> &mut Running {
         self.machine.as_mut().expect("taken only by the end")
     }
 

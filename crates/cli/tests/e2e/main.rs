@@ -17,6 +17,7 @@ mod fuse;
 mod guest;
 mod guest_initramfs;
 mod guest_linux;
+mod guest_migration;
 mod guest_vhost_user;
 mod hypervisors;
 mod listing;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::request::{DeviceIo, Outcome};
 
+use super::activation::{Activation, Found};
 use super::extents::ExtentQuery;
 use super::file_backing::{FileBacking, FileIos};
 use super::interface::{Backing, Operation, Port, Reports, ResizeWork};
@@ -215,6 +216,21 @@ impl AnyBacking {
     /// See [`Backing::identity`].
     pub(crate) fn identity(&self) -> Option<(bool, u64, u64)> {
         call!(self, it => it.identity())
+    }
+
+    /// See [`Backing::activation`].
+    pub(crate) fn activation(&self) -> Option<&Arc<Activation>> {
+        call!(self, it => it.activation())
+    }
+
+    /// See [`Backing::deactivate`].
+    pub(crate) fn deactivate(&mut self) {
+        call!(self, it => it.deactivate());
+    }
+
+    /// See [`Backing::activate`].
+    pub(crate) fn activate(&mut self, found: Option<Found>) {
+        call!(self, it => it.activate(found));
     }
 
     /// See [`Backing::first_address`].

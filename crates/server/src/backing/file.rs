@@ -1,35 +1,32 @@
 //! Opening of files and block devices for serving: locks, sizes, alignment, capabilities.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use super::OpenError;
+use super::activation::Activation;
 use super::dsync::Durably;
 use super::error_state::ErrorState;
+use super::file_lock::{can_punch, lock_file, mark_raw, open_same, options, retry_while_in_use};
 use super::file_mapping::FileMapping;
 use super::inspect::{Checked, check_file, refuse_foreign, refuse_special};
-use super::{OpenError, probe};
-use crate::config::{Create, DiskConfig, DiskFormat};
+use crate::config::{Create, DiskConfig};
 use crate::disk_file_monitor::{State, Watched};
 use crate::ring::sys;
 
-/// Time for which a lock of another process is waited for: the kernel releases the locks of a
-/// killed daemon only when its last I/O has ended. Until then a request of the killed daemon must
-/// not be made again, or its first write may come after a later one to the same blocks.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
-/// Pause between two attempts to lock.
-const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
-
-/// File or block device that is open and locked for serving. Dropping it releases the lock.
+/// File or block device that is open and, unless its disk is incoming, locked for serving. Dropping
+/// it releases the lock.
 #[derive(Debug)]
 pub struct OpenFile {
     /// Open file.
-    pub file: File,
+    pub file: Arc<File>,
     /// Properties of the file and errors so far.
     pub facts: FileFacts,
+    /// Lock of the file; `None` for a read-only disk, whose lock all readers share.
+    pub activation: Option<Arc<Activation>>,
 }
 
 /// Properties of an open file, and its errors so far.
@@ -51,6 +48,8 @@ pub struct FileFacts {
     pub block_device: bool,
     /// Method that makes a write with FUA durable.
     pub durably: Durably,
+    /// True while the lock is held, so that the file may be read and written.
+    pub active: bool,
     /// True until punching a hole has failed.
     pub can_punch: bool,
     /// True until zeroing a range that stays allocated has failed.
@@ -69,10 +68,12 @@ impl FileFacts {
         self.watched.set_size(size);
     }
 
-    /// Returns true if an I/O may be started: the file is whole and, for one that `changes` data (a
-    /// write, discard or flush), no earlier sync has failed.
+    /// Returns true if an I/O may be started: the disk is active, the file is whole and, for one
+    /// that `changes` data (a write, discard or flush), no earlier sync has failed.
     pub fn takes(&self, changes: bool) -> bool {
-        self.watched.state() == State::Whole && !(changes && self.errors.failed.is_some())
+        self.active
+            && self.watched.state() == State::Whole
+            && !(changes && self.errors.failed.is_some())
     }
 
     /// Records that a read ended before the end of the disk, so the file was truncated. Requests
@@ -93,6 +94,7 @@ impl FileFacts {
             in_memory: false,
             block_device: false,
             durably: Durably::Flag,
+            active: true,
             can_punch: true,
             can_zero: true,
             watched: Arc::new(Watched::new(Path::new("test"), (false, 0, 0), size)),
@@ -118,15 +120,13 @@ impl OpenFile {
         // The creator of a file fills it, even if its guest may only read.
         let writable = created || !config.read_only;
         let Checked { block_device, size } = check_file(path, &plain, config, writable)?;
-        let (file, direct, in_memory) =
-            retry_while_in_use(path, || reopen(path, &plain, config, block_device, size))?;
-        retry_while_in_use(path, || match sys::lock(&file, !config.read_only) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(OpenError::InUse {
-                path: path.to_owned(),
-            }),
-            Err(error) => Err(at("lock")(error)),
-        })?;
+        let (file, direct, in_memory) = reopen(path, &plain, config, block_device, size)?;
+        let claim = if config.incoming {
+            tracing::info!(path = %path.display(), "incoming: locked when a guest's queues start");
+            None
+        } else {
+            lock_file(path, &file, !config.read_only)?
+        };
         // Under the lock: another process may be creating the same file.
         if !block_device && writable {
             if sys::identity(&plain.metadata().map_err(at("inspect"))?)
@@ -142,10 +142,13 @@ impl OpenFile {
                 at("allocate")(error)
             })?;
         }
-        refuse_foreign(path, &plain, config)?;
-        mark_raw(path, &plain, config);
+        if !config.incoming {
+            refuse_foreign(path, &plain, config)?;
+            mark_raw(path, &plain, config);
+        }
         let align = direct.map_or(1, |a| a.offset.max(1));
-        let probing = !config.read_only && !block_device;
+        let probing = !config.read_only && !block_device && !config.incoming;
+        let file = Arc::new(file);
         let identity = sys::identity(&plain.metadata().map_err(at("inspect"))?);
         let facts = FileFacts {
             identity,
@@ -155,13 +158,21 @@ impl OpenFile {
             direct: direct.is_some(),
             in_memory,
             block_device,
+            active: !config.incoming,
             durably: Durably::for_file(&file, path, block_device),
             can_punch: !config.read_only && (!probing || can_punch(&file, size)),
             can_zero: !config.read_only,
             watched: Arc::new(Watched::new(path, identity, size)),
             errors: ErrorState::new(path.display().to_string()),
         };
-        Ok(OpenFile { file, facts })
+        let activation = (!config.read_only)
+            .then(|| Activation::new(path, config, (&file, claim), facts.watched.clone()))
+            .map(Arc::new);
+        Ok(OpenFile {
+            file,
+            facts,
+            activation,
+        })
     }
 
     /// Maps the file if it is in memory; `None` where that is of no use.
@@ -173,38 +184,10 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        sys::unlock(&self.file);
-    }
-}
-
-fn options(read_only: bool, flags: i32) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(!read_only).custom_flags(flags);
-    options
-}
-
-/// Repeats an attempt that fails with `InUse` for up to [`LOCK_TIMEOUT`].
-fn retry_while_in_use<T>(
-    path: &Path,
-    mut attempt: impl FnMut() -> Result<T, OpenError>,
-) -> Result<T, OpenError> {
-    let until = Instant::now() + LOCK_TIMEOUT;
-    let mut waits = false;
-    loop {
-        match attempt() {
-            Err(OpenError::InUse { .. }) if Instant::now() < until => {
-                if !std::mem::replace(&mut waits, true) {
-                    tracing::warn!(
-                        path = %path.display(),
-                        "another process has locked the file: waiting up to {} s, because I/O of \
-                         a daemon that was killed may still be in flight",
-                        LOCK_TIMEOUT.as_secs()
-                    );
-                }
-                std::thread::sleep(LOCK_RETRY_INTERVAL);
-            }
-            other => return other,
+        if let Some(activation) = &self.activation {
+            activation.drop_claim();
         }
+        sys::unlock(&self.file);
     }
 }
 
@@ -334,45 +317,12 @@ fn reopen(
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 "the file system does not support direct I/O"
             }
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                return Err(OpenError::InUse {
-                    path: path.to_owned(),
-                });
-            }
             Err(source) => return Err(failed("open")(source)),
         }
     };
     tracing::warn!(path = %path.display(), "no direct I/O, goes through the page cache: {refused}");
     let file = open(0).map_err(failed("open"))?;
     Ok((file, None, false))
-}
-
-/// Opens a path with these flags. Fails if the path leads to another file than the one with this
-/// `identity` by now, so that the file that was inspected is the one that is served.
-fn open_same(
-    path: &Path,
-    identity: (bool, u64, u64),
-    read_only: bool,
-    flags: i32,
-) -> io::Result<File> {
-    let (block_device, ..) = identity;
-    // On a block device, O_EXCL without O_CREAT fails while the kernel or another process has
-    // claimed it.
-    let exclusive = if block_device && !read_only {
-        libc::O_EXCL
-    } else {
-        0
-    };
-    // With O_NONBLOCK the kernel opens a removable block device even if no medium is in it.
-    let at_once = if block_device { 0 } else { libc::O_NONBLOCK };
-    let file = options(read_only, flags | exclusive | at_once).open(path)?;
-    if sys::identity(&file.metadata()?) != identity {
-        return Err(io::Error::other("the path leads to another file by now"));
-    }
-    if flags & libc::O_NONBLOCK == 0 {
-        sys::clear_nonblocking(&file)?;
-    }
-    Ok(file)
 }
 
 fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
@@ -392,28 +342,6 @@ fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
             })
         }
     }
-}
-
-/// Marks the file of a writable disk as raw, see [`probe`].
-fn mark_raw(path: &Path, plain: &File, config: &DiskConfig) {
-    if !config.read_only
-        && let Err(error) = probe::mark(plain)
-        && config.format != DiskFormat::Raw
-    {
-        tracing::warn!(
-            path = %path.display(),
-            "cannot mark the file as raw ({error}): if its guest writes the header of another \
-             format, the next start refuses it; `format = \"raw\"` avoids that"
-        );
-    }
-}
-
-/// Returns true if the file system can punch holes, tried behind the end of the file, where nothing
-/// is.
-fn can_punch(file: &File, size: u64) -> bool {
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // The answer holds for the whole file, and no byte of the disk is touched.
-    sys::allocate(file, mode, size.next_multiple_of(4096), 4096).is_ok()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tidegate_core::request::{DeviceIo, Op, Outcome};
 
+use super::activation::{Activation, Found};
 use super::dsync::Durably;
 use super::extents::{ExtentQuery, ExtentThread, FileQuery, QueryError};
 use super::file::OpenFile;
@@ -219,6 +220,9 @@ impl Backing for FileBacking {
 
     /// Passes the query to a thread of its own, because the file system may block.
     fn query_extents(&mut self, ios: &mut FileIos, port: &mut Port<'_>, query: ExtentQuery) {
+        if !self.open.facts.active {
+            return port.answer_extents(query.answer(Err(QueryError::TryAgain)));
+        }
         let asked = match &self.survey {
             Some(file) => Ok(file.clone()),
             None => self.open.file.try_clone().map(Arc::new),
@@ -258,7 +262,12 @@ impl Backing for FileBacking {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.open.file.sync_data()
+        // Flushed before it was handed over; by now it is another daemon's.
+        if self.open.facts.active {
+            self.open.file.sync_data()
+        } else {
+            Ok(())
+        }
     }
 
     fn sync_failed(&mut self, error: &io::Error) {
@@ -314,6 +323,21 @@ impl Backing for FileBacking {
 
     fn identity(&self) -> Option<(bool, u64, u64)> {
         Some(self.open.facts.identity)
+    }
+
+    fn activation(&self) -> Option<&Arc<Activation>> {
+        self.open.activation.as_ref()
+    }
+
+    fn deactivate(&mut self) {
+        self.open.facts.active = false;
+    }
+
+    fn activate(&mut self, found: Option<Found>) {
+        self.open.facts.active = true;
+        if let Some(Found { can_punch }) = found {
+            self.open.facts.can_punch = can_punch;
+        }
     }
 
     fn first_address(&self) -> Option<u64> {

@@ -1,4 +1,8 @@
+use std::time::Duration;
+
+use super::super::probe;
 use super::*;
+use crate::config::DiskFormat;
 
 fn config(size: Option<u64>, create: Create) -> DiskConfig {
     DiskConfig {
@@ -9,6 +13,7 @@ fn config(size: Option<u64>, create: Create) -> DiskConfig {
         create,
         format: DiskFormat::Probe,
         read_only: false,
+        incoming: false,
         block_size: 512,
         faults: Vec::new(),
         place: None,

@@ -165,7 +165,9 @@ pub fn inspect(config: &DiskConfig) -> Result<(), OpenError> {
         .open(path)
         .map_err(failed)?;
     let Checked { size, .. } = check_file(path, &file, config, !config.read_only)?;
-    refuse_foreign(path, &file, config)?;
+    if !config.incoming {
+        refuse_foreign(path, &file, config)?;
+    }
     OpenError::refuse_part_blocks(config, size)
 }
 
@@ -186,6 +188,7 @@ mod tests {
             create: Create::No,
             format: DiskFormat::Probe,
             read_only: false,
+            incoming: false,
             block_size: 512,
             faults: Vec::new(),
             place: None,

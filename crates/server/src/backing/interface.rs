@@ -23,6 +23,7 @@ use std::sync::Arc;
 use tidegate_core::request::{DeviceIo, Outcome};
 use tidegate_core::time::Nanos;
 
+use super::activation::{Activation, Found};
 use super::extents::{ExtentAnswer, ExtentQuery};
 use super::memory::Tail;
 use crate::buffer::{Mem, Pool};
@@ -159,6 +160,19 @@ pub(crate) trait Backing {
     fn identity(&self) -> Option<(bool, u64, u64)> {
         None
     }
+
+    /// Returns the lock of the disk's file; `None` if the disk cannot be handed over to another
+    /// daemon.
+    fn activation(&self) -> Option<&Arc<Activation>> {
+        None
+    }
+
+    /// Makes all further I/Os fail, because the lock of the file is to be released. I/Os in flight
+    /// go on.
+    fn deactivate(&mut self) {}
+
+    /// Serves I/O again: the lock of the file was taken, with these findings, or was not released.
+    fn activate(&mut self, _found: Option<Found>) {}
 
     /// Returns the address of the first byte on the physical device; `None` if it is unknown. May
     /// block.

@@ -4,6 +4,7 @@
 //! through which loops call it. Disks of an emulated device have the same backings; the disk model
 //! belongs to the device.
 
+mod activation;
 mod any_backing;
 pub mod dsync;
 pub mod error_state;
@@ -11,6 +12,7 @@ pub mod extents;
 pub mod file;
 mod file_backing;
 pub mod file_io;
+mod file_lock;
 mod file_mapping;
 mod inspect;
 pub(crate) mod interface;
@@ -37,6 +39,7 @@ use crate::disk_file_monitor::State;
 use crate::error_hints::missing_directory;
 use crate::fault::Rule;
 
+pub use activation::{Activation, ActivationState, Found};
 pub(crate) use any_backing::{AnyBacking, Shared};
 pub use file::OpenFile;
 use file_backing::FileBacking;
@@ -303,6 +306,14 @@ impl Disk {
     /// Returns the observed state of the disk's file; `None` for a disk in memory.
     pub fn media_state(&self) -> Option<State> {
         self.medium.watched().map(|watched| watched.state())
+    }
+
+    /// Returns the state of a disk that can be handed over to another daemon; `None` for one that
+    /// cannot: in memory or read-only.
+    pub fn activation_state(&self) -> Option<ActivationState> {
+        self.medium
+            .activation()
+            .map(|activation| activation.state())
     }
 
     /// Returns the smallest unit in bytes that is written without a read before it.

@@ -36,6 +36,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
             export: (*vm).to_owned(),
             size: 1 << 30,
             failed: None,
+            activation: None,
             media: None,
             oldest_io: None,
             hung: None,

@@ -20,6 +20,7 @@ use tidegate_core::stats::{Histogram, VmStats};
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 
+use crate::backing::ActivationState;
 use crate::connections::VmConnections;
 use crate::disk_file_monitor::State;
 use crate::fault::RuleSnapshot;
@@ -133,6 +134,9 @@ pub struct DiskSnapshot {
     /// Reason why the disk refuses requests: a failed fsync, or a file that is missing, truncated,
     /// replaced or on a file system that does not answer. `None` while it is well.
     pub failed: Option<String>,
+    /// State of the lock of the disk's file; `None` for a disk that has none of its own: in memory,
+    /// or read-only.
+    pub activation: Option<ActivationState>,
     /// Observed state of the disk's file; `None` for a disk in memory.
     pub media: Option<State>,
     /// Age of the disk's oldest I/O with the device; `None` while it has none there.

@@ -332,6 +332,8 @@ pub struct DiskConfig {
     pub format: DiskFormat,
     /// Rejects writes.
     pub read_only: bool,
+    /// Opens the file without its lock, which is taken when the queues of a guest start.
+    pub incoming: bool,
     /// Smallest unit of access in bytes: 1 (by read-modify-write), 512 or 4096.
     pub block_size: u32,
     /// Fault rules.

@@ -112,6 +112,10 @@ fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
     if disk.format == DiskFormat::Raw {
         words["format"] = "raw".into();
     }
+    // Written only if it is set, so that daemons without this key can read the record.
+    if disk.incoming {
+        words["incoming"] = true.into();
+    }
     words
 }
 
@@ -311,7 +315,9 @@ fn disk(
         field.choice(&keys::FORMATS)
     });
     let read_only = section.flag(&keys::READ_ONLY);
+    let incoming = section.flag(&keys::INCOMING);
     check_create(&section, create, kind, size, read_only);
+    check_incoming(&section, incoming, &path, create, read_only);
     let faults = fault::read_all(&section.take_tables(keys::FAULTS.name), size.flatten());
     section.finish();
     if let (Some(device), Some(Some(size))) = (device, size) {
@@ -325,6 +331,7 @@ fn disk(
         create: create?,
         format: format?,
         read_only: read_only?,
+        incoming: incoming?,
         block_size: block_size?,
         faults: faults?,
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
@@ -469,6 +476,39 @@ fn check_create(
             "create = \"no\"",
         );
     }
+}
+
+/// Refuses an incoming disk that has no file which two hosts could hand over.
+fn check_incoming(
+    section: &Section<'_>,
+    incoming: Option<bool>,
+    path: &Option<Option<PathBuf>>,
+    create: Option<Create>,
+    read_only: Option<bool>,
+) {
+    let Some(field) = section.find("incoming").filter(|_| incoming == Some(true)) else {
+        return;
+    };
+    let refused = if *path == Some(None) {
+        (
+            "a disk in memory cannot come from another host",
+            "leave it out",
+        )
+    } else if create.is_some_and(|create| create != Create::No) {
+        (
+            "an incoming disk has a file, which its other host serves",
+            "create = \"no\"",
+        )
+    } else if read_only == Some(true) {
+        (
+            "hosts share a read-only disk without a hand-over",
+            "leave it out",
+        )
+    } else {
+        return;
+    };
+    let (what, allowed) = refused;
+    field.error(what, allowed);
 }
 
 fn check_capacity(field: &Field<'_>, size: u64, device: &DeviceSummary, used: &mut u64) {

@@ -154,6 +154,7 @@ mod tests {
                 create: Create::No,
                 format: DiskFormat::Probe,
                 read_only: false,
+                incoming: false,
                 block_size: 512,
                 faults: Vec::new(),
                 place: None,

@@ -77,6 +77,7 @@ impl Loop {
                 size,
                 reply,
             } => respond(reply, self.finish_resize(&vm, &export, serial, size)),
+            Command::ChangeActivation(change) => self.device.change_activation(change),
             Command::ExportVm { vm, reply } => respond(reply, self.export_vm(&vm)),
             Command::ImportVm {
                 vm,
@@ -224,6 +225,7 @@ impl Loop {
             export: state.disk.export.clone(),
             size: state.disk.size,
             failed: state.disk.failure(),
+            activation: state.disk.activation_state(),
             media: state.disk.media_state(),
             oldest_io: oldest.age(index),
             hung: (self.engine.device().hung_since(state.id)).map(|since| self.now.since(since)),

@@ -243,6 +243,7 @@ impl Loop {
             self.take_ended_transfers();
             self.finish_removals();
             self.begin_resizes();
+            self.device.answer_deactivations();
             self.upkeep();
         }
         Ok(Remains {

@@ -20,6 +20,7 @@ use tidegate_units::human::{bytes_and_count, exact_bytes};
 use super::device::{DiskState, Io};
 use super::vms::VmArgs;
 use super::{Loop, Phase, respond};
+use crate::backing::ActivationState;
 use crate::backing::interface::ResizeWork;
 use crate::backing::layout::Wanted;
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
@@ -172,6 +173,11 @@ impl Loop {
         let state = &mut self.device.disks[at];
         if state.resizing {
             let what = format!("export {export:?} is already being resized");
+            return Err(CommandError::Refused(what));
+        }
+        let activation = state.disk.activation_state();
+        if let Some(why) = activation.and_then(ActivationState::refusal) {
+            let what = format!("export {export:?} cannot be resized: {why}");
             return Err(CommandError::Refused(what));
         }
         let now = state.disk.size;

@@ -16,6 +16,9 @@ mod request;
 pub(crate) mod request_table;
 pub mod vhost_user;
 
+use std::sync::Arc;
+
+use crate::backing::Activation;
 pub use any_frontend::Opening;
 pub(crate) use any_frontend::{AnyFrontend, PLUMBING};
 
@@ -38,6 +41,8 @@ pub struct Volume {
     pub read_only: bool,
     /// True if seeks cost time, as on a hard disk.
     pub rotational: bool,
+    /// Lock of the disk's file; `None` for a disk that cannot be handed over to another daemon.
+    pub activation: Option<Arc<Activation>>,
 }
 
 /// Reasons for which a request fails, independent of the protocol.

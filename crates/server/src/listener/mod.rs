@@ -12,6 +12,7 @@
 //! loop of the export's device, with any bytes received beyond the handshake. `half_open` limits
 //! connections during the handshake, [`connections`](crate::connections) limits them afterwards.
 
+mod disk_user;
 mod export_list;
 mod half_open;
 mod own_socket;
@@ -168,13 +169,19 @@ impl Exports for HandshakeExports<'_> {
         let Some(listed) = listed.filter(|listed| listed.volume.serial == export.id) else {
             return Err("it has just been removed".to_owned());
         };
-        let permit = listed.connections.admit().map_err(|why| {
+        let refused = |why: String| {
             self.half_open.refused.fetch_add(1, Ordering::Relaxed);
             if log_limit::REFUSED.allows(Instant::now()) {
                 tracing::warn!(export = %export.name, peer = %self.peer, "client refused: {why}");
             }
-            why.to_string()
-        })?;
+            why
+        };
+        let activation = listed.volume.activation.as_ref();
+        if let Some(why) = activation.and_then(|activation| activation.state().refusal()) {
+            return Err(refused(why.to_owned()));
+        }
+        let permit = listed.connections.admit();
+        let permit = permit.map_err(|why| refused(why.to_string()))?;
         let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         *admitted = Some((listed, permit));
         Ok(())

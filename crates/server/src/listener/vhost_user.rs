@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::disk_user::DiskUser;
 use super::socket::{BindError, Bound, Peer, Stream};
 use super::{ACCEPT_RETRY_DELAY, ExportList, Listener};
 use crate::config::{SocketOwner, SocketTemplate};
@@ -277,7 +278,11 @@ pub(super) fn begin_session(
     let current = Box::new(move || list.find(&name).map(|entry| entry.volume));
     let limits = entry.connections.resources();
     let session = Session::new(socket, entry.volume.clone(), current, limits);
-    let (session, opening) = session.map_err(failed)?;
+    let (mut session, opening) = session.map_err(failed)?;
+    if let Some(activation) = &entry.volume.activation {
+        let user = DiskUser::new(&entry.volume, activation.clone(), entry.handle.clone());
+        session.set_user(Box::new(user));
+    }
     *taken.0.notices() = Some(session.notices());
     let name = disk.to_owned();
     let thread = std::thread::Builder::new().name("vhost-user".to_owned());

@@ -51,6 +51,7 @@ impl Disk {
             },
             format: DiskFormat::Raw,
             read_only: !writes,
+            incoming: false,
             block_size: 512,
             faults: Vec::new(),
             place: None,

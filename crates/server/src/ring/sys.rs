@@ -154,6 +154,21 @@ pub fn sealed_memory_file(name: &CStr, len: u64) -> io::Result<File> {
     Ok(file)
 }
 
+/// Forgets what the kernel has cached of an open file or block device, so that the next read asks
+/// the storage. Nothing may be waiting to be written.
+pub fn drop_caches(file: &File) -> io::Result<()> {
+    const BLKFLSBUF: libc::c_ulong = 0x1261;
+    if file.metadata()?.file_type().is_block_device() {
+        // SAFETY: the request takes no memory.
+        return check(unsafe { libc::ioctl(file.as_raw_fd(), BLKFLSBUF as _, 0) });
+    }
+    // SAFETY: takes no memory.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// Returns the size of a block device in bytes.
 pub fn block_device_size(file: &File) -> io::Result<u64> {
     const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;

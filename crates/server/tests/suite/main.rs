@@ -18,6 +18,7 @@ mod store;
 mod store_kill;
 mod tenants;
 mod transfers;
+mod vhost_hand_over;
 mod vhost_hostile;
 mod vhost_limits;
 mod vhost_load;

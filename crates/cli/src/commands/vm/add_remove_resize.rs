@@ -73,6 +73,10 @@ fn typed_disk(DiskArg(keys): &DiskArg) -> DiskRequest {
                 disk.read_only = Some(flag);
                 continue;
             }
+            ("incoming", Some(flag)) => {
+                disk.incoming = Some(flag);
+                continue;
+            }
             ("export", None) => &mut disk.export,
             ("path", None) => &mut disk.path,
             ("size", None) => &mut disk.size,

@@ -149,6 +149,13 @@ pub(in crate::config) const FORMAT: KeyInfo = KeyInfo::new(
 );
 /// Read-only export of a disk.
 pub(in crate::config) const READ_ONLY: KeyInfo = KeyInfo::flag("read_only", false, "refuse writes");
+/// Disk of a guest that is to arrive by live migration.
+pub(in crate::config) const INCOMING: KeyInfo = KeyInfo::flag(
+    "incoming",
+    false,
+    "wait for a guest that [migrates](vhost-user-migration.md) here: another host may have the \
+     file until the guest's queues start, by vhost-user; only then it is locked, read and written",
+);
 /// Fault rules of a disk.
 pub(in crate::config) const FAULTS: KeyInfo = KeyInfo::new(
     "fault",
@@ -161,7 +168,7 @@ pub(in crate::config) const FAULTS: KeyInfo = KeyInfo::new(
 pub(in crate::config) const DISK: SectionInfo = SectionInfo {
     name: "vm.disk",
     keys: &[
-        EXPORT, PATH, BLOCK_SIZE, SIZE, CREATE, FORMAT, READ_ONLY, FAULTS,
+        EXPORT, PATH, BLOCK_SIZE, SIZE, CREATE, FORMAT, READ_ONLY, INCOMING, FAULTS,
     ],
 };
 

@@ -163,6 +163,7 @@ fn every_field_of_a_vm_and_its_disks_is_taken() {
         create: text("sparse"),
         format: text("raw"),
         read_only: Some(false),
+        incoming: Some(false),
         block_size: text("4 KiB"),
         fault: vec![fault()],
         other: BTreeMap::new(),

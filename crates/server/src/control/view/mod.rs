@@ -11,12 +11,13 @@ mod stats;
 mod transfer;
 
 use tidegate_api::device::{DevicePart, DeviceView, WaitsView};
-use tidegate_api::disk::DiskView;
+use tidegate_api::disk::{DiskView, Inactive};
 use tidegate_api::vm::{IntakeView, PartView, VmView};
 use tidegate_config::stat_views;
 use tidegate_core::objective::Objective;
 use tidegate_core::part::Enforces;
 
+use crate::backing::ActivationState;
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 
@@ -101,6 +102,7 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
                 export: disk.export.clone(),
                 size_bytes: disk.size,
                 failed: disk.failed.clone(),
+                inactive: disk.activation.and_then(inactive),
                 oldest_io_ns: disk.oldest_io.map(|age| age.0),
                 hung_for_ns: disk.hung.map(|silence| silence.0),
                 fault_rules: disk.faults.len() as u32,
@@ -125,6 +127,15 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
         tuning: snapshot.tuning.as_ref().map(stat_views::tuning),
         transfer: None,
         notes: Vec::new(),
+    }
+}
+
+/// Returns the view of a disk that is not served; `None` for one that is.
+fn inactive(state: ActivationState) -> Option<Inactive> {
+    match state {
+        ActivationState::Active => None,
+        ActivationState::Incoming => Some(Inactive::Incoming),
+        ActivationState::HandedOver => Some(Inactive::HandedOver),
     }
 }
 

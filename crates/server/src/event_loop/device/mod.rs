@@ -10,6 +10,7 @@
 //! Storage of the bytes, and the way to it, is behind the [`Backing`](crate::backing::interface)
 //! trait.
 
+mod activation;
 mod add_disk;
 mod fault_injection;
 mod hung;
@@ -34,6 +35,7 @@ use crate::frontend::interface::Kind;
 use crate::frontend::request_table::{Payload, Requests, Slot};
 use crate::ring::{Completion, Ring, Wake};
 
+use activation::PendingDeactivation;
 use fault_injection::Stalls;
 pub(super) use hung::OldestIos;
 use hung::Workers;
@@ -65,6 +67,8 @@ pub(super) struct Device {
     shared: Shared,
     reports: Reports,
     workers: Workers,
+    /// Disks whose I/O in flight has to end before another daemon may have them.
+    pending_deactivations: Vec<PendingDeactivation>,
 }
 
 /// Parts of the loop that the device driver borrows for one call.
@@ -168,6 +172,7 @@ impl Device {
             shared: Shared::new(io_slots)?,
             reports: Reports::default(),
             workers: Workers::UNKNOWN,
+            pending_deactivations: Vec::new(),
         })
     }
 

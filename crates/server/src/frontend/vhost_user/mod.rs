@@ -26,4 +26,4 @@ mod virtqueue;
 pub(crate) use back_channel::ConfigNotices;
 pub(crate) use connection::Connection;
 pub use connection::Opening;
-pub(crate) use session::Session;
+pub(crate) use session::{QueueUser, Session};

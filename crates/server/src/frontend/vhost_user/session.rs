@@ -44,6 +44,19 @@ const SESSION_DESCRIPTORS: u64 = 5;
 /// Source of the volume's current description, whose size may change.
 pub(crate) type CurrentVolume = Box<dyn Fn() -> Option<Volume> + Send>;
 
+/// Use of a disk by the queues of a front-end, told by its session.
+pub(crate) trait QueueUser: Send {
+    /// Prepares the disk for the first queue that starts; does nothing while queues run. May block.
+    ///
+    /// # Errors
+    /// A message if another daemon has the disk, or its file is not what it was.
+    fn begin(&mut self) -> std::result::Result<(), String>;
+
+    /// Notes that the last queue has stopped. If the guest `migrates`, another daemon may have the
+    /// disk from now on. May block.
+    fn end(&mut self, migrates: bool);
+}
+
 /// Front-end that has connected.
 pub(crate) struct Session {
     socket: UnixStream,
@@ -84,6 +97,7 @@ impl Session {
             mailbox,
             volume,
             current,
+            user: None,
             limits,
             _descriptors: descriptors,
             features: None,
@@ -101,6 +115,11 @@ impl Session {
             end,
         };
         Ok((session, opening))
+    }
+
+    /// Has a user told when queues run, because the disk can be handed over to another daemon.
+    pub(crate) fn set_user(&mut self, user: Box<dyn QueueUser>) {
+        self.device.user = Some(user);
     }
 
     /// Returns the notices to the front-end that the size of the disk has changed.
@@ -144,6 +163,8 @@ struct Device {
     mailbox: Arc<Mailbox>,
     volume: Volume,
     current: CurrentVolume,
+    /// Use of a disk that can be handed over.
+    user: Option<Box<dyn QueueUser>>,
     limits: Arc<VmResources>,
     _descriptors: Share,
     /// Features that driver and front-end accepted; `None` before they have.
@@ -383,6 +404,12 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         self.queue(index)?;
         self.stop(index as usize)?;
+        let migrates = self.has(LOG_ALL);
+        let is_last = self.queues.iter().all(|queue| queue.run == Run::Stopped);
+        if let Some(user) = self.user.as_mut().filter(|_| is_last) {
+            // Before the answer, after which the guest may go on elsewhere.
+            user.end(migrates);
+        }
         let queue = self.queue(index)?;
         // The front-end sends both anew before it starts the queue again.
         (queue.kick, queue.call) = (None, None);

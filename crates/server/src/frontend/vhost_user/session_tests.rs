@@ -12,6 +12,7 @@ fn volume() -> Volume {
         payload_max: 32 << 20,
         read_only: false,
         rotational: false,
+        activation: None,
     }
 }
 

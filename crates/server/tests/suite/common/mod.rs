@@ -81,6 +81,7 @@ pub fn disk(export: &str, path: Option<PathBuf>, size: u64) -> DiskConfig {
         create: Create::Sparse,
         format: DiskFormat::Probe,
         read_only: false,
+        incoming: false,
         block_size: 1,
         faults: Vec::new(),
         place: None,

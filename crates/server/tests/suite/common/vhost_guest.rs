@@ -198,6 +198,43 @@ impl Guest {
         Guest::with_frontend(frontend, features, memory, queues)
     }
 
+    /// Connects a guest of one queue that starts anew in memory that it has; `None` if the back-end
+    /// ends the session as the queue is started.
+    pub fn try_resume(socket: &Path, features: u64, memory: File) -> Option<Guest> {
+        let mut guest = Guest::resume(socket, features, memory, 0);
+        guest.prepare_queue();
+        guest.clear_queue(0);
+        guest.try_start_queue(0).then_some(guest)
+    }
+
+    /// Connects a guest of one queue that has migrated: the queue goes on at `base`, and `left`
+    /// requests are still to be taken.
+    pub fn arrive(socket: &Path, features: u64, memory: File, base: u16, left: usize) -> Guest {
+        let mut guest = Guest::resume(socket, features, memory, 0);
+        guest.prepare_queue();
+        let queue = &mut guest.queues[0];
+        queue.available = base;
+        guest.start_queue(0);
+        let queue = &mut guest.queues[0];
+        queue.available = base.wrapping_add(left as u16);
+        for n in 0..left as u16 {
+            let at = AVAILABLE + 4 + 2 * u64::from(base.wrapping_add(n) % SIZE);
+            let slot = guest.u16_at(at) / 3;
+            guest.queues[0].free.retain(|free| *free != slot);
+        }
+        guest
+    }
+
+    /// Starts a queue again where it stopped.
+    pub fn go_on(&mut self, index: usize) {
+        assert!(self.try_go_on(index), "the queue runs");
+    }
+
+    /// Starts a queue again where it stopped; returns false if the back-end ends the session.
+    pub fn try_go_on(&mut self, index: usize) -> bool {
+        self.try_start_queue(index)
+    }
+
     /// Starts the queues of a guest whose front-end is connected.
     pub fn with_frontend(frontend: Frontend, features: u64, memory: File, queues: usize) -> Guest {
         let mut guest = Guest::without_queues(frontend, features, queues);
@@ -262,6 +299,13 @@ impl Guest {
     }
 
     fn add_queue(&mut self, index: usize) {
+        self.prepare_queue();
+        self.start_queue(index);
+    }
+
+    /// Makes the next queue, which does not run yet.
+    fn prepare_queue(&mut self) {
+        let index = self.queues.len();
         let eventfd = || EventFd::new(EFD_NONBLOCK).expect("an eventfd");
         let used = self.u16_at(self.base(index) + USED + 2);
         self.queues.push(Queue {
@@ -271,11 +315,16 @@ impl Guest {
             used,
             free: (0..SLOTS).rev().collect(),
         });
-        self.start_queue(index);
     }
 
     /// Starts a queue where its rings stand.
     pub fn start_queue(&mut self, index: usize) {
+        assert!(self.try_start_queue(index), "the queue runs");
+    }
+
+    /// Starts a queue where its rings stand; returns false if the back-end ends the session at its
+    /// kick.
+    fn try_start_queue(&mut self, index: usize) -> bool {
         let addresses = self.addresses(index);
         let (queue, frontend) = (&self.queues[index], &mut self.frontend);
         frontend.set_vring_num(index, SIZE).expect("a size");
@@ -285,13 +334,14 @@ impl Guest {
         frontend
             .set_vring_addr(index, &addresses)
             .expect("addresses");
-        frontend
-            .set_vring_kick(index, &queue.kick)
-            .expect("an eventfd");
+        if frontend.set_vring_kick(index, &queue.kick).is_err() {
+            return false;
+        }
         frontend
             .set_vring_call(index, &queue.call)
             .expect("an eventfd");
         frontend.set_vring_enable(index, true).expect("it runs");
+        true
     }
 
     /// Returns the addresses of a queue's rings.

@@ -68,6 +68,9 @@ impl Device {
         };
         let record = |region| QueueRecord::new(region, index, setup.size).map_err(refused);
         let record = self.inflight.as_ref().map(record).transpose()?;
+        if let Some(user) = &mut self.user {
+            user.begin().map_err(refused)?;
+        }
         let by_message = self.has(PROTOCOL_FEATURES);
         let queue = &mut self.queues[index];
         let change = Change::Start {

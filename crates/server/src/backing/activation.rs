@@ -1,0 +1,213 @@
+//! Activation of a disk's file: the lock, which moves to another daemon with a migrating guest.
+//!
+//! ```text
+//!   Active --requests fail, I/O ends, data durable, lock released--> HandedOver
+//!   Incoming, HandedOver --lock taken, caches dropped, file checked--> Active
+//! ```
+//!
+//! A daemon reads and writes the file only between taking the lock and releasing it: the event
+//! loop refuses I/O unless the disk is active, is told that it is only once the lock is held, and
+//! lets go of the lock only after its I/O has ended. So two daemons never write at a time, in
+//! whatever order they are asked to.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::OpenError;
+use super::file_lock::{can_punch, lock_file, mark_raw, open_same};
+use super::inspect::{measure, refuse_foreign};
+use crate::config::DiskConfig;
+use crate::disk_file_monitor::Watched;
+use crate::ring::sys;
+
+/// State of a disk whose file may be served by several daemons, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum ActivationState {
+    /// The lock is held, and the disk is served.
+    Active,
+    /// The disk waits for a guest to arrive, and has not been active yet.
+    Incoming,
+    /// The guest has gone to another daemon.
+    HandedOver,
+}
+
+impl ActivationState {
+    /// All states, indexed by their discriminant.
+    const ALL: [ActivationState; 3] = [
+        ActivationState::Active,
+        ActivationState::Incoming,
+        ActivationState::HandedOver,
+    ];
+
+    /// Returns the reason why requests for a disk in this state fail; `None` for an active one.
+    pub fn refusal(self) -> Option<&'static str> {
+        match self {
+            ActivationState::Active => None,
+            ActivationState::Incoming => {
+                Some("the disk is incoming: it is served once its guest runs here, by vhost-user")
+            }
+            ActivationState::HandedOver => Some(
+                "the disk was handed over to another host with its guest; it is served again once \
+                 its guest runs here",
+            ),
+        }
+    }
+}
+
+/// Findings of [`Activation::lock`] that the disk's event loop needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// True if the file system can punch holes.
+    pub can_punch: bool,
+}
+
+/// Lock of a writable disk's file, and who uses the disk by vhost-user.
+#[derive(Debug)]
+pub struct Activation {
+    path: PathBuf,
+    config: DiskConfig,
+    /// File that is served, whose lock it is; gone when the disk is closed.
+    file: Weak<File>,
+    watched: Arc<Watched>,
+    state: AtomicU8,
+    /// Claim on a block device while the lock is held.
+    claim: Mutex<Option<File>>,
+    /// Number of front-ends with queues that run. Held while the state changes, which may block.
+    users: Mutex<u32>,
+}
+
+/// Tells volumes apart: there is one of a disk.
+impl PartialEq for Activation {
+    fn eq(&self, other: &Activation) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Activation {}
+
+impl Activation {
+    /// Makes the activation of an open file, which is locked unless the disk is incoming, with the
+    /// claim on a block device.
+    pub(super) fn new(
+        path: &Path,
+        config: &DiskConfig,
+        (file, claim): (&Arc<File>, Option<File>),
+        watched: Arc<Watched>,
+    ) -> Activation {
+        let state = if config.incoming {
+            ActivationState::Incoming
+        } else {
+            ActivationState::Active
+        };
+        Activation {
+            path: path.to_owned(),
+            config: config.clone(),
+            file: Arc::downgrade(file),
+            watched,
+            state: AtomicU8::new(state as u8),
+            claim: Mutex::new(claim),
+            users: Mutex::default(),
+        }
+    }
+
+    fn claim(&self) -> MutexGuard<'_, Option<File>> {
+        // Changed by single assignments.
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the claim on a block device, because its disk is closed.
+    pub(super) fn drop_claim(&self) {
+        drop(self.claim().take());
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> ActivationState {
+        ActivationState::ALL[usize::from(self.state.load(Ordering::Acquire))]
+    }
+
+    /// Sets the state. The caller holds the [users](Activation::users).
+    pub fn set_state(&self, state: ActivationState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Returns the number of front-ends with queues that run. No state changes while it is held.
+    pub fn users(&self) -> MutexGuard<'_, u32> {
+        // A panic leaves the lock of the file as it was, and the state with it.
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self) -> Result<Arc<File>, OpenError> {
+        let gone = || OpenError::Io {
+            path: self.path.clone(),
+            what: "serve",
+            source: std::io::Error::other("the disk was removed"),
+        };
+        self.file.upgrade().ok_or_else(gone)
+    }
+
+    /// Takes the lock, waiting for another process to release it for a bounded time, and forgets
+    /// what is cached of the file. May block.
+    ///
+    /// # Errors
+    /// If another process has the lock, or the file is not what it was when it was opened. The lock
+    /// is not held then.
+    pub fn lock(&self) -> Result<Found, OpenError> {
+        let file = self.file()?;
+        let claim = lock_file(&self.path, &file, true)?;
+        let found = self.check(&file).inspect_err(|_| sys::unlock(&file))?;
+        *self.claim() = claim;
+        Ok(found)
+    }
+
+    /// Drops caches of a locked file and checks that it is the one that was opened.
+    fn check(&self, file: &File) -> Result<Found, OpenError> {
+        let failed = |what| {
+            move |source| OpenError::Io {
+                path: self.path.clone(),
+                what,
+                source,
+            }
+        };
+        sys::drop_caches(file).map_err(failed("drop the cache of"))?;
+        let meta = file.metadata().map_err(failed("inspect"))?;
+        let identity = sys::identity(&meta);
+        // Checks that the path leads to this file, and reads it without direct I/O.
+        let plain = open_same(&self.path, identity, false, 0).map_err(failed("open"))?;
+        let size = self.watched.size();
+        let expected = DiskConfig {
+            size: Some(size),
+            ..self.config.clone()
+        };
+        let (block_device, ..) = identity;
+        measure(&self.path, &plain, block_device, false, &expected)?;
+        // What a guest wrote here before may look like anything.
+        if self.state() == ActivationState::Incoming {
+            refuse_foreign(&self.path, &plain, &self.config)?;
+            mark_raw(&self.path, &plain, &self.config);
+        }
+        let can_punch = block_device || can_punch(file, size);
+        Ok(Found { can_punch })
+    }
+
+    /// Makes what was written durable and releases the lock. To be called once no I/O is in flight
+    /// and none can begin. May block.
+    ///
+    /// # Errors
+    /// If the data may not be durable; the lock is still held then.
+    pub fn unlock(&self) -> std::io::Result<()> {
+        // Without the disk nothing is locked: closing it has flushed it.
+        if let Some(file) = self.file.upgrade() {
+            file.sync_data()?;
+            self.drop_claim();
+            sys::unlock(&file);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "activation_tests.rs"]
+mod tests;

@@ -1,0 +1,139 @@
+//! Use of a disk by the front-end of a guest that may migrate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::backing::{Activation, ActivationState};
+use crate::command::{ActivationChange, Command, DiskLock};
+use crate::event_loop::LoopHandle;
+use crate::frontend::Volume;
+use crate::frontend::vhost_user::QueueUser;
+
+/// Time for which the I/O in flight of a disk that is handed over may take to end; what its own
+/// front-end has sent has ended before.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Front-end that uses a disk while its queues run.
+pub(super) struct DiskUser {
+    name: String,
+    serial: u32,
+    activation: Arc<Activation>,
+    handle: LoopHandle,
+    /// True while queues run.
+    runs: bool,
+}
+
+impl DiskUser {
+    /// Makes the user of a disk, whose queues do not run yet.
+    pub(super) fn new(
+        volume: &Volume,
+        activation: Arc<Activation>,
+        handle: LoopHandle,
+    ) -> DiskUser {
+        DiskUser {
+            name: volume.name.clone(),
+            serial: volume.serial,
+            activation,
+            handle,
+            runs: false,
+        }
+    }
+
+    /// Tells the loop of the disk of the lock, and waits for the answer.
+    fn tell(&self, lock: DiskLock) -> Result<(), String> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || "the disk is no longer served".to_owned();
+        let change = ActivationChange {
+            serial: self.serial,
+            lock,
+            reply,
+        };
+        let sent = self.handle.send(Command::ChangeActivation(change));
+        sent.map_err(|_| gone())?;
+        let waiting = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        let waiting = waiting.map_err(|error| error.to_string())?;
+        let answer = waiting.block_on(async { timeout(ANSWER_TIMEOUT, answer).await });
+        let late = format!("its I/O in flight has not ended within {ANSWER_TIMEOUT:?}");
+        let answer = answer.map_err(|_| late)?.map_err(|_| gone())?;
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// Takes the lock of the file.
+    fn activate(&self) -> Result<(), String> {
+        let activation = &self.activation;
+        let found = activation.lock().map_err(|error| error.to_string())?;
+        let active = self.tell(DiskLock::Taken(found));
+        if active.is_err() {
+            // The disk was removed, or its loop has ended: nothing was written.
+            let _ = activation.unlock();
+            return active;
+        }
+        activation.set_state(ActivationState::Active);
+        tracing::info!(export = %self.name, "active: the guest runs here, the file is locked");
+        Ok(())
+    }
+
+    /// Releases the lock of the file. Whatever goes wrong, it stays locked, so that no other daemon
+    /// begins with data that are not durable.
+    fn hand_over(&self) -> Result<(), String> {
+        let activation = &self.activation;
+        if let Err(why) = self.tell(DiskLock::Leaves) {
+            // Served here as before.
+            return self.tell(DiskLock::Kept(None)).and(Err(why));
+        }
+        if let Err(error) = activation.unlock() {
+            let why = format!("it cannot be flushed: {error}");
+            return self.tell(DiskLock::Kept(Some(error))).and(Err(why));
+        }
+        activation.set_state(ActivationState::HandedOver);
+        tracing::info!(
+            export = %self.name,
+            "handed over: the guest migrates, and another daemon may lock the file"
+        );
+        Ok(())
+    }
+}
+
+impl QueueUser for DiskUser {
+    fn begin(&mut self) -> Result<(), String> {
+        if self.runs {
+            return Ok(());
+        }
+        let mut users = self.activation.users();
+        if self.activation.state() != ActivationState::Active {
+            self.activate()?;
+        }
+        *users += 1;
+        self.runs = true;
+        Ok(())
+    }
+
+    fn end(&mut self, migrates: bool) {
+        if !std::mem::take(&mut self.runs) {
+            return;
+        }
+        let mut users = self.activation.users();
+        *users -= 1;
+        if !migrates || *users > 0 {
+            return;
+        }
+        if let Err(why) = self.hand_over() {
+            tracing::error!(
+                export = %self.name,
+                "not handed over, the guest cannot go on elsewhere: {why}"
+            );
+        }
+    }
+}
+
+impl Drop for DiskUser {
+    fn drop(&mut self) {
+        // A front-end that is gone leaves the disk locked: its guest may still run.
+        self.end(false);
+    }
+}
