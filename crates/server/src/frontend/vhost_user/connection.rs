@@ -110,6 +110,8 @@ pub(crate) struct Connection {
     /// guest is being migrated.
     log: Option<Arc<DirtyLog>>,
     queues: Vec<Option<Queue>>,
+    /// File that locks the record of requests in flight, while a queue with a record runs.
+    lock: Option<FileId>,
     /// Queue that is looked at first.
     next: usize,
     /// Queues with answers that the driver does not see yet, as bits.
@@ -153,6 +155,7 @@ impl Connection {
             memory: Arc::default(),
             log: None,
             queues: (0..QUEUES_MAX).map(|_| None).collect(),
+            lock: None,
             next: 0,
             unpublished: 0,
             in_flight: 0,
@@ -309,6 +312,7 @@ impl Connection {
                 queue,
                 setup,
                 record,
+                lock,
                 kick,
                 call,
                 enabled,
@@ -317,6 +321,7 @@ impl Connection {
                 let recovered = record.map_or(Ok(()), |record| ring.recover(record));
                 let left = ring.left();
                 (recovered.map_err(|fault| format!("queue {queue}: {fault}")))
+                    .and_then(|()| self.add_lock(port, lock))
                     .and_then(|()| self.start(port, queue, ring, (kick, call), enabled))
                     .map(|_| left)
             }
@@ -412,6 +417,27 @@ impl Connection {
         let queue = self.queues[index].take().expect("the queue runs");
         for file in [Some(queue.kick), queue.call].into_iter().flatten() {
             drop(port.ring.remove_file(file));
+        }
+        // The front-end may pass another record once no queue runs.
+        if self.queues.iter().all(Option::is_none) {
+            self.remove_lock(port);
+        }
+    }
+
+    /// Has the ring keep the lock on the record of requests in flight.
+    fn add_lock(&mut self, port: &mut Port<'_>, lock: Option<File>) -> Result<(), String> {
+        if self.lock.is_none()
+            && let Some(lock) = lock
+        {
+            let added = port.ring.add_file(lock.into());
+            self.lock = Some(added.map_err(|error| format!("no lock can be added: {error}"))?);
+        }
+        Ok(())
+    }
+
+    fn remove_lock(&mut self, port: &mut Port<'_>) {
+        if let Some(lock) = self.lock.take() {
+            drop(port.ring.remove_file(lock));
         }
     }
 }
@@ -568,6 +594,7 @@ impl Frontend for Connection {
                 self.remove_queue(port, index);
             }
         }
+        self.remove_lock(port);
         port.plumbing.put(self.rung);
         drop(port.ring.remove_file(self.bell));
         // Before the mailbox: the session's thread is to be the last that has the memory.

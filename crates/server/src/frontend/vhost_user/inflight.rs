@@ -18,12 +18,20 @@
 //! the used indices differ, the answers of the last batch were published and its marks are stale.
 //! The list that begins at the last batch names them.
 //!
+//! The kernel may still work on requests of a process that was killed, and write to the disk or to
+//! guest memory. Each session therefore locks the memory, by a file that is also in the ring: the
+//! kernel frees a ring, and with it the lock, once its last I/O has ended. The next session waits
+//! for that before it reads the record.
+//!
 //! The front-end may change every byte at any time. [`InflightQueue::recover`] reads each one once
 //! and checks it; afterwards the memory is only written.
 
 use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
 
 use super::guest_memory::Mapping;
 use crate::buffer::{Mem, PAGE};
@@ -66,6 +74,16 @@ const WRITE_BACK: u8 = 2;
 /// Reason why a record cannot be one of its queue.
 pub(super) type Invalid = &'static str;
 
+/// Time for which a session waits until the I/O of the one before has ended; shorter where no I/O
+/// outlives its session.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(if cfg!(any(test, feature = "fuzzing")) {
+    50
+} else {
+    5000
+});
+/// Pause between two attempts to lock.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Number of queues and of entries for each of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
@@ -105,6 +123,30 @@ impl Layout {
     }
 }
 
+/// Locks the file of a record, once nobody else has locked it. Returns the open file that has the
+/// lock; `None` if this process may not open it.
+fn lock(file: &File) -> Result<Option<File>, String> {
+    // The file that was passed is the front-end's own, whose lock would outlive this process.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let Ok(own) = File::options().read(true).write(true).open(path) else {
+        return Ok(None);
+    };
+    let until = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match sys::lock(&own, true) {
+            Ok(true) => return Ok(Some(own)),
+            Ok(false) if Instant::now() < until => std::thread::sleep(LOCK_RETRY_INTERVAL),
+            Ok(false) => {
+                return Err(format!(
+                    "I/O of the session before has not ended in {} s",
+                    LOCK_TIMEOUT.as_secs_f64()
+                ));
+            }
+            Err(error) => return Err(format!("requests in flight cannot be locked: {error}")),
+        }
+    }
+}
+
 /// Memory that records the requests in flight of a device's queues.
 #[derive(Debug)]
 pub(super) struct InflightRegion {
@@ -113,14 +155,27 @@ pub(super) struct InflightRegion {
     mapping: Mapping,
     /// True if the memory ends with a tail of this back-end's version.
     has_tail: bool,
+    /// File with the session's lock on the memory; `None` if this process may not open it.
+    lock: Option<File>,
+}
+
+impl Drop for InflightRegion {
+    fn drop(&mut self) {
+        // The loop has let go of the memory, though the kernel may not have freed the ring's file.
+        if let Some(lock) = &self.lock {
+            sys::unlock(lock);
+        }
+    }
 }
 
 impl InflightRegion {
-    /// Maps memory of `bytes` bytes from `offset` on in a file.
+    /// Maps memory of `bytes` bytes from `offset` on in a file. Waits until no other session has
+    /// it, for [`LOCK_TIMEOUT`] at most.
     ///
     /// # Errors
     /// A message if the memory is too short for its layout or not inside the file, its beginning is
-    /// no page, the VM has as much mapped as it may, or it cannot be mapped.
+    /// no page, the VM has as much mapped as it may, it cannot be mapped, or another session still
+    /// has it.
     pub(super) fn map(
         layout: Layout,
         file: &File,
@@ -146,9 +201,18 @@ impl InflightRegion {
             mem,
             mapping,
             has_tail: false,
+            lock: lock(file)?,
         };
         region.has_tail = len == layout.bytes() && region.claim_tail();
         Ok(region)
+    }
+
+    /// Returns a file that keeps the session's lock while it is open, if there is a lock.
+    ///
+    /// # Errors
+    /// If the process has no free descriptor.
+    pub(super) fn lock(&self) -> io::Result<Option<File>> {
+        self.lock.as_ref().map(File::try_clone).transpose()
     }
 
     fn tail(&self) -> Mem {

@@ -190,24 +190,40 @@ fn the_cache_mode_is_kept_in_a_tail_of_this_version_alone() {
     let file = memfd(4096);
     let map =
         |bytes| InflightRegion::map(layout, &file, 0, bytes, &Arc::default()).expect("mapped");
-    let first = map(layout.bytes());
-    assert_eq!(first.writeback(), None);
-    for mode in [true, false] {
-        first.set_writeback(mode);
-        assert_eq!(map(layout.bytes()).writeback(), Some(mode));
+    let mode = |bytes| map(bytes).writeback();
+    let whole = layout.bytes();
+    assert_eq!(mode(whole), None);
+    for writeback in [true, false] {
+        map(whole).set_writeback(writeback);
+        assert_eq!(mode(whole), Some(writeback));
     }
-    assert_eq!(map(layout.bytes() - 1).writeback(), None, "no tail");
-    let tail = first.mem.slice(384, 64);
-    tail.write_once(10, [9]);
-    assert_eq!(map(layout.bytes()).writeback(), None, "no mode");
-    for (at, byte) in [(0, b'T'), (8, 2)] {
-        first.set_writeback(true);
-        let before: [u8; 1] = tail.read_once(at);
-        tail.write_once(at, [byte]);
-        let foreign = map(layout.bytes());
-        assert_eq!(foreign.writeback(), None);
-        foreign.set_writeback(false);
-        assert_eq!(tail.read_once(10), [WRITE_BACK], "it is left alone");
-        tail.write_once(at, before);
+    assert_eq!(mode(whole - 1), None, "no tail");
+    let byte = |at: usize| map(whole).tail().read_once::<1>(at);
+    let put = |at: usize, bytes: [u8; 1]| map(whole).tail().write_once(at, bytes);
+    put(10, [9]);
+    assert_eq!(mode(whole), None, "no mode");
+    for (at, other) in [(0, b'T'), (8, 2)] {
+        map(whole).set_writeback(true);
+        let before = byte(at);
+        put(at, [other]);
+        map(whole).set_writeback(false);
+        assert_eq!((mode(whole), byte(10)), (None, [WRITE_BACK]), "left alone");
+        put(at, before);
+        assert_eq!(mode(whole), Some(true));
     }
+}
+
+#[test]
+fn one_session_at_a_time_has_the_memory() {
+    let layout = Layout::new(2, SIZE);
+    let file = memfd(4096);
+    let map = || InflightRegion::map(layout, &file, 0, layout.bytes(), &Arc::default());
+    let first = map().expect("mapped");
+    let in_ring = first.lock().expect("a descriptor");
+    assert!(in_ring.is_some(), "the process may open its own memory");
+    let refused = map().expect_err("the first session has it");
+    assert!(refused.contains("has not ended"), "{refused}");
+    // A session that ends in order leaves it, also before the kernel frees the ring's file.
+    drop(first);
+    assert!(map().is_ok());
 }

@@ -48,6 +48,8 @@ pub(super) enum Change {
         setup: QueueSetup,
         /// Record of the queue's requests in flight, if the front-end keeps one.
         record: Option<QueueRecord>,
+        /// File that locks the record until all I/O of the ring has ended.
+        lock: Option<File>,
         /// Eventfd that the driver kicks.
         kick: File,
         /// Eventfd by which the driver is notified; `None` if it polls.

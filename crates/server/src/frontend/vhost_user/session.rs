@@ -587,6 +587,8 @@ impl VhostUserBackendReqHandlerMut for Device {
             ));
         }
         let layout = layout(given)?;
+        // Before the next one is locked, which may be the same memory.
+        self.inflight = None;
         let region = InflightRegion::map(
             layout,
             &file,

@@ -187,7 +187,7 @@ impl Guest {
         let asked = VhostUserInflight::new(0, 0, queues as u16, SIZE);
         let record = guest.frontend.get_inflight_fd(&asked).expect("a record");
         guest.record = Some(record);
-        guest.set_record();
+        guest.set_record().expect("a record");
         guest.start_queues(queues);
         guest
     }
@@ -275,21 +275,30 @@ impl Guest {
         }
     }
 
-    fn set_record(&mut self) {
-        if let Some((described, file)) = &self.record {
-            let set = self.frontend.set_inflight_fd(described, file.as_raw_fd());
-            set.expect("a record");
-        }
+    /// Hands the record of requests in flight to the device, if there is one.
+    fn set_record(&mut self) -> vhost::Result<()> {
+        let Some((described, file)) = &self.record else {
+            return Ok(());
+        };
+        (self.frontend).set_inflight_fd(described, file.as_raw_fd())
     }
 
-    /// Connects anew, as QEMU does when it has lost its back-end: the configuration is not read
-    /// again, and of the queues it knows what the used rings say.
-    pub fn reconnect(&mut self, socket: &Path) {
-        // Ends the session before, if there is one, without order.
+    /// Begins a session as QEMU does when it has lost its back-end: the configuration is not read
+    /// again. The session before, if there is one, ends without order.
+    ///
+    /// # Errors
+    /// If the device does not take the record of requests in flight.
+    pub fn begin_again(&mut self, socket: &Path) -> vhost::Result<()> {
         let (nobody, _) = UnixStream::pair().expect("sockets");
         self.frontend = Frontend::from_stream(nobody, 1);
         self.frontend = connect_soon(socket, self.features);
-        self.set_record();
+        self.set_record()
+    }
+
+    /// Begins a session like [`Guest::begin_again`], and starts the queues: of those it knows what
+    /// the used rings say.
+    pub fn reconnect(&mut self, socket: &Path) {
+        self.begin_again(socket).expect("a record");
         let table = [region(&self.memory)];
         self.frontend.set_mem_table(&table).expect("memory");
         for index in 0..self.queues.len() {

@@ -68,6 +68,8 @@ impl Device {
         };
         let record = |region| QueueRecord::new(region, index, setup.size).map_err(refused);
         let record = self.inflight.as_ref().map(record).transpose()?;
+        let lock = self.inflight.as_ref().map(|region| region.lock());
+        let lock = lock.transpose().map_err(Error::ReqHandlerError)?.flatten();
         if let Some(user) = &mut self.user {
             user.begin().map_err(refused)?;
         }
@@ -77,6 +79,7 @@ impl Device {
             queue: index,
             setup,
             record,
+            lock,
             kick: (queue.kick.as_ref().ok_or_else(|| refused("no kick"))?).copy()?,
             call: queue.call.as_ref().map(EventFile::copy).transpose()?,
             // Queues of front-ends that know no protocol features run without a message.
