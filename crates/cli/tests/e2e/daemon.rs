@@ -270,17 +270,38 @@ impl Daemon {
         daemon
     }
 
+    /// Kills it while the kernel holds some of its I/O, which may keep the process, too, and starts
+    /// it again. Calls `release` with the next daemon once that has found out that it must wait.
+    pub(crate) fn crash_while(mut self, release: impl FnOnce(&Daemon)) -> Daemon {
+        self.signal("KILL");
+        let next = Daemon::spawn(self.scratch.take().expect("not taken yet"));
+        // Either the first daemon's sockets are still there, or its lock.
+        wait_for("the next daemon to wait", || {
+            next.logged(&["another process listens"])
+                || next.logged(&["another process has locked"])
+        });
+        release(&next);
+        self.wait();
+        next.until_it_listens()
+    }
+
     /// Kills it and starts it again, as often as whoever supervises it would: the kernel gives
     /// back the locks on a killed daemon's disks only once its last I/O has ended.
     pub(crate) fn crash(mut self) -> Daemon {
         self.signal("KILL");
         self.wait();
-        let mut daemon = Daemon::spawn(self.scratch.take().expect("not taken yet"));
+        Daemon::spawn(self.scratch.take().expect("not taken yet")).until_it_listens()
+    }
+
+    /// Starts it again as long as what a killed daemon had is in use.
+    fn until_it_listens(self) -> Daemon {
+        let mut daemon = self;
         wait_for("the daemon to start again", || match daemon.listens() {
             Ok(()) => true,
             Err(status) => {
                 assert!(
-                    daemon.logged(&["in use by another process"]),
+                    daemon.logged(&["in use by another process"])
+                        || daemon.logged(&["another process listens"]),
                     "the daemon did not start again: {status}"
                 );
                 daemon = Daemon::spawn(daemon.scratch.take().expect("not taken yet"));

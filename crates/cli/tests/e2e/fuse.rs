@@ -1,6 +1,6 @@
 //! A file on a FUSE file system that can be suspended: every system call on it then blocks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::daemon::{Scratch, wait_for};
 use crate::tool::{Running, arg, have, run, skipped};
@@ -10,6 +10,16 @@ pub(crate) struct Fuse {
     scratch: Scratch,
     medium: Running,
     fuse: Running,
+}
+
+/// Mounts an NBD export as the file `shown/nbd` in a directory.
+pub(crate) fn mounted(scratch: &Scratch, socket: &Path) -> Running {
+    std::fs::create_dir(scratch.join("shown")).expect("the directory is ours");
+    let shown = format!("{}/", scratch.join("shown").display());
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    let fuse = Running::start(scratch, "nbdfuse", &[&shown, &uri]);
+    wait_for("nbdfuse", || scratch.join("shown/nbd").exists());
+    fuse
 }
 
 impl Fuse {
@@ -24,15 +34,11 @@ impl Fuse {
             return None;
         }
         let scratch = Scratch::new();
-        std::fs::create_dir(scratch.join("shown")).expect("the directory is ours");
         let socket = scratch.join("medium.sock");
         let args = ["--foreground", "--unix", arg(&socket), "memory", "16M"];
         let medium = Running::start(&scratch, "nbdkit", &args);
         wait_for("nbdkit", || socket.exists());
-        let shown = format!("{}/", scratch.join("shown").display());
-        let uri = format!("nbd+unix:///?socket={}", socket.display());
-        let fuse = Running::start(&scratch, "nbdfuse", &[&shown, &uri]);
-        wait_for("nbdfuse", || scratch.join("shown/nbd").exists());
+        let fuse = mounted(&scratch, &socket);
         Some(Fuse {
             scratch,
             medium,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::control::{tidegate, tidegate_json};
-use crate::daemon::{Backing, Daemon, Scratch, noise, wait_at_most};
+use crate::daemon::{Backing, Daemon, Scratch, noise, wait_at_most, wait_for};
 use crate::guest::vhost_user_disk;
 use crate::guest_initramfs::Initramfs;
 use crate::tool::{Running, arg, have, lacking, run};
@@ -445,4 +445,45 @@ fn a_guest_sees_a_resize_without_a_reboot_by_vhost_user() {
     guest.succeeds();
     assert_eq!(guest.reported("sectors"), sectors);
     daemon.stop();
+}
+
+/// A machine writes while the daemon is killed in the midst of its requests, `kills` times; then
+/// the machine is killed, too. The next one finds a sound file system and all files that were
+/// fsynced.
+fn fsynced_files_outlive_kills_by_vhost_user(kills: usize) {
+    fsynced_files_outlive(Backing::File, Attached::VhostUser, |mut daemon, guest| {
+        for kill in 1..=kills {
+            // The configuration, and so the next daemon, has a higher limit.
+            let limit = ["--reservation", "none", "--limit", "20 IOPS"];
+            tidegate(&daemon, &[&["vm", "set", "guest"], &limit[..]].concat());
+            wait_for("requests to be in flight", || {
+                let stats = tidegate_json(&daemon, &["stats", "guest"]);
+                let vm = &stats["vms"][0];
+                let count = |field: &str| vm[field].as_u64().expect("a number");
+                count("pending") + count("in_flight") >= 4
+            });
+            daemon = daemon.crash();
+            let before = guest.reported("kept").len();
+            // More than the one that it may have been about to tell.
+            guest.wait_for("kept", before + 5);
+            let recovered = daemon.log().matches("are done again").count();
+            assert!(recovered >= kill, "{recovered} queues after {kill} kills");
+        }
+        daemon
+    });
+}
+
+#[test]
+fn fsynced_files_outlive_a_daemon_that_is_killed_by_vhost_user() {
+    for _ in 0..2 {
+        fsynced_files_outlive_kills_by_vhost_user(2);
+    }
+}
+
+#[test]
+#[ignore = "twenty pairs of machines, some fifteen minutes"]
+fn fsynced_files_outlive_a_daemon_that_is_killed_twenty_times_by_vhost_user() {
+    for _ in 0..20 {
+        fsynced_files_outlive_kills_by_vhost_user(3);
+    }
 }

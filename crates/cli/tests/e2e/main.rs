@@ -19,6 +19,7 @@ mod guest_initramfs;
 mod guest_linux;
 mod guest_migration;
 mod guest_vhost_user;
+mod held_writes;
 mod hypervisors;
 mod listing;
 mod media;
@@ -33,6 +34,10 @@ mod tool;
 mod transfers;
 mod tuning;
 mod verify;
+/// Guest of the daemon's own tests, which needs no hypervisor.
+#[path = "../../../server/tests/suite/common/vhost_guest.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod vhost_guest;
 mod vhost_user_program;
 
 /// Runs a test function, which takes a [`daemon::Backing`], once on each kind of backing.
