@@ -493,11 +493,10 @@ fn bind_nbd(config: &Config) -> Result<Vec<(Arc<Bound>, usize)>, StartError> {
         if let ListenAddress::VhostUser { .. } = listen.address {
             continue;
         }
-        let socket =
-            Bound::new(&listen.address, &listen.owner).map_err(|source| StartError::Bind {
-                place: listen.place.clone().map(Box::new),
-                source,
-            })?;
+        let socket = Bound::new(&listen.address).map_err(|source| StartError::Bind {
+            place: listen.place.clone().map(Box::new),
+            source,
+        })?;
         bound.push((Arc::new(socket), at));
     }
     Ok(bound)
@@ -512,7 +511,7 @@ fn bind_vhost_user(
     for listen in &config.listeners {
         if let ListenAddress::VhostUser { path, mode } = &listen.address {
             let list = ExportList::new(listen, catalogue.clone());
-            let listener = VhostUserListener::new(path.clone(), *mode, listen.owner.clone(), list);
+            let listener = VhostUserListener::new(path.clone(), *mode, list);
             listener.bind().map_err(|source| StartError::Bind {
                 place: listen.place.clone().map(Box::new),
                 source,

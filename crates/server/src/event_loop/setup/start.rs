@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::Notify;
 
+use super::super::frontends::Frontends;
 use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
 use crate::buffer::Pool;
@@ -92,6 +93,8 @@ impl Prepared {
         }
         let wake_file = ring.add_file(wake.receiver()?)?;
         let mut plumbing = Pool::new(self.plumbing)?;
+        let mut frontends = Frontends::default();
+        frontends.prepare_socket_loops(self.loops, &self.name, &wake, clock())?;
         Ok(Loop {
             name: self.name,
             ring,
@@ -100,7 +103,7 @@ impl Prepared {
             vms: self.vms,
             removals: Vec::new(),
             pending_resizes: Vec::new(),
-            frontends: Default::default(),
+            frontends,
             admission: self.connections,
             requests: Requests::new(Pool::new(self.buffer_memory)?),
             // Bytes of an eventfd's count.
