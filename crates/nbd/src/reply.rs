@@ -154,10 +154,6 @@ pub struct Extent {
     pub zero: bool,
 }
 
-/// First byte of the cookie in a structured reply, behind magic, flags and type. The cookie has
-/// eight bytes, in network byte order.
-pub const COOKIE_AT: usize = 8;
-
 /// Length in bytes of a [`block_status`] chunk with `extents` extents.
 pub const fn block_status_len(extents: usize) -> usize {
     CHUNK_HEAD_LEN + 4 + 8 * extents

@@ -156,6 +156,11 @@ static DISK_METRICS: &[Metric<DiskSnapshot>] = &[
         "Guest requests that a fault rule failed, delayed or tore",
         Read::Counter(|disk| disk.faults_injected as f64),
     ),
+    plain(
+        "bounced",
+        "I/Os copied through a bounce buffer: range or memory not aligned for direct I/O",
+        Read::Counter(|disk| disk.bounced as f64),
+    ),
     seconds(
         "oldest_io",
         "Age of the disk's oldest I/O in flight; 0 while there is none",
@@ -505,6 +510,7 @@ pub(crate) mod tests {
             "tidegate_vm_connections_refused_total{vm=\"oltp\",device=\"disk0\"} 0.0",
             "tidegate_disk_fault_rules{export=\"dss\",vm=\"dss\",device=\"disk1\"} 0.0",
             "tidegate_disk_faults_injected_total{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
+            "tidegate_disk_bounced_total{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
             "tidegate_disk_oldest_io_seconds{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
             "tidegate_device_oldest_io_seconds{device=\"disk0\"} 0.0",
         ] {

@@ -508,7 +508,7 @@ fn describe(config: &Config, persisted: &PersistedVms, out: Output) -> String {
             [] => "all exports".to_owned(),
             exports => exports.join(", "),
         };
-        sockets.row([address(&listen.address), offers]);
+        sockets.row([listen.description(), offers]);
     }
     let control = &config.control;
     sockets.row([
@@ -598,14 +598,6 @@ fn backed_by(disk: &DiskConfig) -> String {
     let read_only = if disk.read_only { ", read-only" } else { "" };
     let incoming = if disk.incoming { ", incoming" } else { "" };
     format!("{path}{created}{read_only}{incoming}")
-}
-
-fn address(address: &ListenAddress) -> String {
-    match address {
-        ListenAddress::Unix { path, mode } => format!("{} ({mode:04o})", path.display()),
-        ListenAddress::Tcp(address) => address.to_string(),
-        ListenAddress::VhostUser { path, mode } => format!("{path} ({mode:04o}, vhost-user)"),
-    }
 }
 
 /// Returns an error for each disk whose file `serve` would refuse until the file or the

@@ -203,6 +203,11 @@ impl AnyBacking {
         call!(self, it => it.failure())
     }
 
+    /// See [`Backing::bounced`].
+    pub(crate) fn bounced(&self) -> u64 {
+        call!(self, it => it.bounced())
+    }
+
     /// See [`Backing::watched`].
     pub(crate) fn watched(&self) -> Option<&Arc<Watched>> {
         call!(self, it => it.watched())

@@ -36,6 +36,8 @@ pub(crate) struct FileBacking {
     /// View of a file in memory, as long as it was when it was opened. What it grows by is read
     /// with a copy, since replies may still be sent from here.
     mapping: Option<FileMapping>,
+    /// Number of I/Os that went through a bounce buffer.
+    bounced: u64,
 }
 
 /// I/Os on the files of a device.
@@ -99,6 +101,7 @@ impl FileBacking {
             locks: RangeLocks::default(),
             survey: None,
             registered: None,
+            bounced: 0,
         }
     }
 
@@ -134,7 +137,10 @@ impl FileBacking {
                 return;
             }
             match step {
-                Step::Bounce(len) => slot.io.give_bounce(port.plumbing.get(len)),
+                Step::Bounce(len) => {
+                    self.bounced += 1;
+                    slot.io.give_bounce(port.plumbing.get(len));
+                }
                 Step::Read(offset) => return port.ring.read(id, &ios.scratch, offset, token),
                 Step::Write { offset, dsync } => {
                     return port.ring.write(id, &ios.scratch, offset, dsync, token);
@@ -305,6 +311,10 @@ impl Backing for FileBacking {
     fn failure(&self) -> Option<String> {
         let facts = &self.open.facts;
         (facts.errors.failed.clone()).or_else(|| facts.watched.problem())
+    }
+
+    fn bounced(&self) -> u64 {
+        self.bounced
     }
 
     fn watched(&self) -> Option<&Arc<Watched>> {

@@ -144,6 +144,12 @@ pub(crate) trait Backing {
         None
     }
 
+    /// Returns the number of I/Os that went through a bounce buffer, because their range or memory
+    /// was not aligned as direct I/O needs it.
+    fn bounced(&self) -> u64 {
+        0
+    }
+
     /// Returns the file under observation; `None` if the bytes are not in a file.
     fn watched(&self) -> Option<&Arc<Watched>> {
         None

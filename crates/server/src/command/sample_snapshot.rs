@@ -42,6 +42,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
             hung: None,
             faults: Vec::new(),
             faults_injected: 0,
+            bounced: 0,
         }],
         clients: 1,
         pending: 0,

@@ -148,4 +148,7 @@ pub struct DiskSnapshot {
     pub faults: Vec<RuleSnapshot>,
     /// Number of faults injected since the daemon started, including those of removed rules.
     pub faults_injected: u64,
+    /// Number of I/Os that were copied through a bounce buffer since the disk was opened, because
+    /// their range or memory was not aligned as direct I/O needs it.
+    pub bounced: u64,
 }

@@ -1,14 +1,13 @@
 //! `[[device]]`: medium of the disks, and scheduling.
 
 use tidegate_config::device::{self, Scheduling, keys as shared};
-use tidegate_config::{Field, Names, Section, library, node::Value};
+use tidegate_config::{Field, Names, Section, library};
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
 
 use super::context::Context;
 use super::keys::device as keys;
 pub(crate) use super::keys::device::Kind;
-pub use super::keys::device::Loops;
 use super::{DeviceConfig, DeviceKind};
 
 /// Device as far as it could be read: enough to check its VMs even if the section has errors.
@@ -72,26 +71,15 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     known.capacity = spec.map(|spec| spec.capacity);
     known.policy = device::policy(&mut section);
     let policy = known.policy.clone();
-    let loops = loops(&mut section);
     let scheduling = Scheduling::read(&mut section, policy, spec, context.library);
     section.finish();
-    draft.config = complete(&draft, model, loops, scheduling);
+    draft.config = complete(&draft, model, scheduling);
     draft
-}
-
-/// Reads `loops`: a word or a number.
-fn loops(section: &mut Section<'_>) -> Option<Loops> {
-    let key = &keys::LOOPS;
-    section.value(key, Loops::Count(1), |field| match &field.node().value {
-        Value::Text(_) => field.choice(&keys::LOOPS_WORDS),
-        _ => Some(Loops::Count(field.number(key)? as u32)),
-    })
 }
 
 fn complete(
     draft: &Draft<'_>,
     model: Option<Option<Entry>>,
-    loops: Option<Loops>,
     scheduling: Option<Scheduling>,
 ) -> Option<DeviceConfig> {
     let known = &draft.known;
@@ -106,7 +94,6 @@ fn complete(
         name: known.name.clone()?,
         kind,
         names_policy: draft.field.find(shared::POLICY.name).is_some(),
-        loops: loops?,
         scheduling: scheduling?,
         place: draft.field.place(),
     })

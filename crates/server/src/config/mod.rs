@@ -32,6 +32,7 @@ mod overcommit;
 mod parse;
 mod promise;
 mod schema;
+mod socket_owner;
 mod socket_template;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -39,11 +40,11 @@ pub mod transfer;
 pub mod vm;
 
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
-pub use device::Loops;
 pub use objective_view::objective_view;
 pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use promise::{by_the_clock, words};
 pub use schema::schema;
+pub use socket_owner::SocketOwner;
 pub use socket_template::SocketTemplate;
 pub use tidegate_config::{
     ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, enforced_parts, objective,
@@ -215,6 +216,8 @@ pub struct StoreConfig {
 pub struct ListenConfig {
     /// Socket or address.
     pub address: ListenAddress,
+    /// Owner and group of unix sockets.
+    pub owner: SocketOwner,
     /// Names of the exports offered here, the first also under the empty name. If empty, all
     /// exports are offered and none under the empty name.
     pub exports: Vec<String>,
@@ -223,6 +226,18 @@ pub struct ListenConfig {
 }
 
 impl ListenConfig {
+    /// Returns the address for people, with the mode and owner of a unix socket.
+    pub fn description(&self) -> String {
+        let access = |mode: u32| format!("{mode:04o}{}", self.owner);
+        match &self.address {
+            ListenAddress::Unix { path, mode } => format!("{} ({})", path.display(), access(*mode)),
+            ListenAddress::Tcp(address) => address.to_string(),
+            ListenAddress::VhostUser { path, mode } => {
+                format!("{path} ({}, vhost-user)", access(*mode))
+            }
+        }
+    }
+
     /// Returns true if the export is offered here.
     pub fn offers(&self, export: &str) -> bool {
         self.exports.is_empty() || self.exports.iter().any(|name| name == export)
@@ -257,8 +272,6 @@ pub struct DeviceConfig {
     pub name: String,
     /// Medium of the disks.
     pub kind: DeviceKind,
-    /// Threads that serve the device's NBD connections.
-    pub loops: Loops,
     /// True if the section names a policy; otherwise the default one is in force.
     pub names_policy: bool,
     /// Policy, queue depth and other scheduling parameters.

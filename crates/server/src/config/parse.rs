@@ -10,9 +10,10 @@ use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
 use super::context::Context;
+use super::socket_owner::account;
 use super::{
-    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, PathsConfig, SocketTemplate,
-    StoreConfig, VmConfig, context, device, keys, overcommit, vm,
+    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, PathsConfig, SocketOwner,
+    SocketTemplate, StoreConfig, VmConfig, context, device, keys, overcommit, vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
@@ -242,9 +243,11 @@ fn listeners(
                 section.value(&keys::EXPORTS, Vec::new(), |field| offered(field, exports));
             let disks = disks_of(vms, exports.as_deref().unwrap_or_default());
             let address = address(&mut section, context, &disks, taken);
+            let owner = owner(&mut section, address.as_ref());
             section.finish();
             Some(ListenConfig {
                 address: address?,
+                owner: owner?,
                 exports: exports?,
                 place: (["unix", "tcp", "vhost_user"].iter())
                     .find_map(|key| field.find(key))
@@ -252,6 +255,27 @@ fn listeners(
             })
         })
         .collect()
+}
+
+/// Reads owner and group of a listener's socket.
+fn owner(section: &mut Section<'_>, address: Option<&ListenAddress>) -> Option<SocketOwner> {
+    let is_tcp = matches!(address, Some(ListenAddress::Tcp(_)));
+    let mut read = |key| match section.field(key) {
+        Some(field) if is_tcp => {
+            field.error(
+                "a TCP port has no owner",
+                "leave it out; the address and a firewall decide who may connect",
+            );
+            None
+        }
+        Some(field) => account(&field).map(Some),
+        None => Some(None),
+    };
+    let (user, group) = (read(&keys::LISTEN_OWNER), read(&keys::LISTEN_GROUP));
+    Some(SocketOwner {
+        user: user?,
+        group: group?,
+    })
 }
 
 /// Returns the VM and the name of each disk that a listener offers; all for no names.

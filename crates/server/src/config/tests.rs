@@ -659,20 +659,28 @@ fn each_disk_has_a_vhost_user_socket_of_its_own() {
 }
 
 #[test]
-fn loops_are_a_number_or_as_many_as_pay_and_one_by_default() {
-    let read = |loops: &str| {
-        let text = format!(
-            "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n{loops}\n\
-             [[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 GiB\"\n"
-        );
-        let loaded = parse_text(&text).map_err(|error| error.to_string());
-        loaded.map(|loaded| loaded.config.devices[0].loops)
+fn sockets_have_an_owner_and_a_group_by_name_or_number() {
+    let owner = |keys: &str| {
+        let (config, _) = parts(&with_template(&format!(
+            "vhost_user = \"{{disk}}\"\n{keys}"
+        )));
+        config.listeners[0].owner.clone()
     };
-    assert_eq!(read(""), Ok(Loops::Count(1)));
-    assert_eq!(read("loops = 3"), Ok(Loops::Count(3)));
-    assert_eq!(read("loops = \"auto\""), Ok(Loops::Auto));
-    for wrong in ["0", "17", "\"many\"", "true"] {
-        let error = read(&format!("loops = {wrong}")).expect_err(wrong);
-        assert!(error.contains("loops"), "{error}");
+    assert_eq!(owner(""), SocketOwner::default());
+    let both = owner("owner = \"libvirt-qemu\"\ngroup = \"107\"");
+    assert_eq!(both.user.as_deref(), Some("libvirt-qemu"));
+    assert_eq!(both.group.as_deref(), Some("107"));
+    let text = "unix = \"a\"\nmode = \"0660\"\ngroup = \"kvm\"";
+    let (config, _) = parts(&with_template(text));
+    let described = config.listeners[0].description();
+    assert_eq!(described, "/etc/tidegate/a (0660, group kvm)");
+    let said = errors(&with_template(
+        "unix = \"a\"\nowner = \"\"\ngroup = \"a:b\"",
+    ));
+    for what in ["\"\" is not the name", "\"a:b\" is not the name"] {
+        assert!(said.contains(what), "{said}");
     }
+    let tcp = "tcp = \"127.0.0.1:1\"\ngroup = \"kvm\"";
+    let said = errors(&with_template(tcp));
+    assert!(said.contains("a TCP port has no owner"), "{said}");
 }

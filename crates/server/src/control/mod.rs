@@ -46,7 +46,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, patch, post, put};
 use tokio::sync::{Mutex, Notify};
 
-use crate::config::{ControlConfig, ListenAddress};
+use crate::config::{ControlConfig, ListenAddress, SocketOwner};
 use crate::daemon::DaemonHandle;
 use crate::listener::{BindError, Bound, Listener};
 use crate::log_limit;
@@ -103,7 +103,7 @@ impl<P> Api<P> {
 /// If another process listens on it, or a system call fails.
 pub fn bind(config: &ControlConfig) -> Result<Bound, BindError> {
     let (path, mode) = (config.socket.clone(), config.mode);
-    Bound::new(&ListenAddress::Unix { path, mode })
+    Bound::new(&ListenAddress::Unix { path, mode }, &SocketOwner::default())
 }
 
 /// Serves the API and applies schedules until the future is dropped, which also removes the

@@ -493,10 +493,11 @@ fn bind_nbd(config: &Config) -> Result<Vec<(Arc<Bound>, usize)>, StartError> {
         if let ListenAddress::VhostUser { .. } = listen.address {
             continue;
         }
-        let socket = Bound::new(&listen.address).map_err(|source| StartError::Bind {
-            place: listen.place.clone().map(Box::new),
-            source,
-        })?;
+        let socket =
+            Bound::new(&listen.address, &listen.owner).map_err(|source| StartError::Bind {
+                place: listen.place.clone().map(Box::new),
+                source,
+            })?;
         bound.push((Arc::new(socket), at));
     }
     Ok(bound)
@@ -511,7 +512,7 @@ fn bind_vhost_user(
     for listen in &config.listeners {
         if let ListenAddress::VhostUser { path, mode } = &listen.address {
             let list = ExportList::new(listen, catalogue.clone());
-            let listener = VhostUserListener::new(path.clone(), *mode, list);
+            let listener = VhostUserListener::new(path.clone(), *mode, listen.owner.clone(), list);
             listener.bind().map_err(|source| StartError::Bind {
                 place: listen.place.clone().map(Box::new),
                 source,

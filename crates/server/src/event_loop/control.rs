@@ -231,6 +231,7 @@ impl Loop {
             hung: (self.engine.device().hung_since(state.id)).map(|since| self.now.since(since)),
             faults: faults.map_or_else(Vec::new, |faults| faults.snapshot(self.now)),
             faults_injected: state.injected,
+            bounced: state.disk.medium.bounced(),
         }
     }
 

@@ -17,7 +17,6 @@
 //! for a request.
 
 mod control;
-mod demand;
 mod device;
 mod device_alerts;
 #[cfg(test)]
@@ -34,12 +33,8 @@ mod merge_tests;
 mod removal;
 #[cfg(test)]
 mod reply_tests;
-mod round_robin;
 mod setup;
 mod slab;
-mod socket_loop;
-#[cfg(test)]
-mod socket_loop_tests;
 mod target_alerts;
 mod transfers;
 #[cfg(test)]
@@ -231,15 +226,10 @@ impl Loop {
                 self.ticking = true;
                 self.ring.tick(Token::Tick.encode());
             }
-            let timeout = self.timeout();
-            let timeout = self.frontends.publish(timeout);
-            self.ring.turn(timeout)?;
+            self.ring.turn(self.timeout())?;
             self.now = clock();
             self.take_completions();
-            self.frontends.check_socket_loops()?;
             let (frontends, mut ctx) = self.frontends_and_context();
-            frontends.take_messages(&mut ctx);
-            frontends.end_moves(ctx.parts.now);
             frontends.serve(&mut ctx);
             frontends.begin_dispatch();
             // Before dispatch, because the outcome bounds the adapted depth.
@@ -270,7 +260,6 @@ impl Loop {
         }
         let mut next = self.engine.next_timeout().unwrap_or(Nanos::MAX);
         next = next.min(self.device.next_completion().unwrap_or(Nanos::MAX));
-        next = next.min(self.frontends.moves_end().unwrap_or(Nanos::MAX));
         // The clock is read again, because the turn itself took time.
         (next != Nanos::MAX).then(|| Duration::from_nanos(next.since(clock()).0))
     }
@@ -428,7 +417,6 @@ impl Loop {
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.disconnect_stuck(&mut ctx);
         frontends.close_overdue(&mut ctx);
-        frontends.balance(&mut ctx);
         self.detect_hung_disks();
         device_alerts::log_alerts(&mut self.engine, &self.name);
         self.given_way_alert.log_change(&self.engine, &self.name);

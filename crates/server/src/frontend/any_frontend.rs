@@ -9,7 +9,6 @@ use tidegate_core::time::Nanos;
 use super::guest_memory_queue;
 use super::interface::{Budget, Completed, Frontend, Incoming, Polled, Port, Progress, Word};
 use super::nbd;
-use super::relay;
 use super::request_table::Requests;
 use super::vhost_user;
 use crate::ring::{Completion, Pause};
@@ -39,8 +38,6 @@ pub enum Opening {
 #[derive(Debug)]
 pub(crate) enum AnyFrontend {
     Nbd(nbd::Connection),
-    /// NBD connection in a socket loop.
-    Relay(relay::Connection),
     VhostUser(vhost_user::Connection),
     #[cfg(test)]
     Queue(guest_memory_queue::Connection),
@@ -51,7 +48,6 @@ macro_rules! call {
     ($transport:expr, $frontend:ident => $call:expr) => {
         match $transport {
             AnyFrontend::Nbd($frontend) => $call,
-            AnyFrontend::Relay($frontend) => $call,
             AnyFrontend::VhostUser($frontend) => $call,
             #[cfg(test)]
             AnyFrontend::Queue($frontend) => $call,
@@ -218,6 +214,5 @@ fn in_words<T: Word>(polled: Polled<T>) -> Polled<u64> {
         Polled::Full => Polled::Full,
         Polled::Left => Polled::Left,
         Polled::Broken(why) => Polled::Broken(why),
-        Polled::Lost(errno) => Polled::Lost(errno),
     }
 }

@@ -34,9 +34,6 @@ const BYTES_A_TURN: usize = 256 << 10;
 /// request. Requests of ordinary drivers have fewer.
 const PARTS_A_REQUEST: usize = 64;
 
-/// Time without progress after which a client is disconnected during a stop of the daemon.
-pub(crate) const DRAIN_PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(5);
-
 /// Connection of a protocol that serves guests.
 ///
 /// A protocol whose requests arrive whole implements the items without a default. The others are
@@ -227,11 +224,6 @@ impl Budget {
         self.requests > 0 && self.bytes > 0
     }
 
-    /// Returns true if a request was counted.
-    pub(crate) fn is_used(&self) -> bool {
-        self.requests < REQUESTS_A_TURN
-    }
-
     /// Counts a request.
     #[inline]
     pub(crate) fn take_request(&mut self) {
@@ -274,8 +266,6 @@ pub(crate) enum Polled<T> {
     Left,
     /// The peer broke a rule of the protocol; the text is for the log.
     Broken(String),
-    /// The socket broke or was closed, in another loop; holds its errno, if any.
-    Lost(Option<i32>),
 }
 
 /// State of a request after [`Frontend::complete`].

@@ -10,10 +10,8 @@ mod any_frontend;
 pub(crate) mod guest_memory_queue;
 #[cfg(test)]
 mod guest_memory_queue_tests;
-pub(crate) mod handover;
 pub(crate) mod interface;
 pub mod nbd;
-pub(crate) mod relay;
 mod request;
 pub(crate) mod request_table;
 pub mod vhost_user;

@@ -36,19 +36,6 @@ pub(crate) struct Slot {
     pub(crate) fault: Option<Verdict>,
 }
 
-impl Slot {
-    /// Returns the request as it came in.
-    pub(crate) fn incoming(&self) -> Incoming<u64> {
-        Incoming {
-            kind: self.kind,
-            offset: self.offset,
-            len: self.len,
-            fua: self.fua,
-            token: self.token,
-        }
-    }
-}
-
 /// Memory of a request's payload.
 #[derive(Debug)]
 pub(crate) enum Payload {
@@ -59,8 +46,6 @@ pub(crate) enum Payload {
     Guest,
     /// Memory of the disk itself, which has the bytes of this read.
     Disk(Mem),
-    /// Memory of the device's loop, lent to this table of a socket loop.
-    Lent(Mem),
 }
 
 /// Resources of the engine that a released slot held.
@@ -202,21 +187,6 @@ impl Requests {
         index
     }
 
-    /// Returns the index of the slot with this tag; `None` if it is an earlier user's.
-    pub(crate) fn find(&self, tag: u64) -> Option<u32> {
-        // The two halves of the tag, as in `by_tag`.
-        let (index, generation) = (tag as u32, (tag >> 32) as u32);
-        let slot = self.slots[index as usize].as_ref()?;
-        (slot.generation == generation).then_some(index)
-    }
-
-    /// Returns the slots of a connection.
-    pub(crate) fn slots_of(&self, owner: ConnectionRef) -> Vec<u32> {
-        let slots = self.slots.iter().zip(0..);
-        let own = slots.filter(|(slot, _)| slot.as_ref().is_some_and(|slot| slot.owner == owner));
-        own.map(|(_, index)| index).collect()
-    }
-
     /// Returns true if a slot in use satisfies `such`.
     pub(crate) fn any_of(&self, such: impl Fn(&Slot) -> bool) -> bool {
         self.slots.iter().flatten().any(such)
@@ -287,7 +257,7 @@ impl Requests {
 
     /// Returns the guest memory that was kept for the reply to a request, also after the payload
     /// was [released](Requests::release).
-    pub(super) fn guest_memory(&self, index: u32) -> &[Mem] {
+    pub(crate) fn guest_memory(&self, index: u32) -> &[Mem] {
         &self.lists[index as usize].ranges
     }
 
@@ -297,7 +267,6 @@ impl Requests {
     pub(crate) fn buffer(&self, index: u32) -> Option<Mem> {
         match &self.get(index).payload {
             Payload::Pool(buffer) => Some(buffer.mem()),
-            Payload::Lent(memory) => Some(*memory),
             Payload::None | Payload::Guest | Payload::Disk(_) => None,
         }
     }
@@ -305,7 +274,7 @@ impl Requests {
     /// Returns the memory that has the bytes of a reply, at least as long as the request; `None`
     /// for a reply without any, or with its bytes in guest memory.
     #[inline]
-    pub(super) fn reply_memory(&self, index: u32) -> Option<Mem> {
+    pub(crate) fn reply_memory(&self, index: u32) -> Option<Mem> {
         match &self.get(index).payload {
             Payload::Disk(memory) => Some(*memory),
             _ => self.buffer(index),
@@ -318,7 +287,7 @@ impl Requests {
     pub(crate) fn ranges(&self, tag: u64, offset: usize, len: usize) -> Ranges<'_> {
         let index = self.by_tag(tag);
         match &self.get(index).payload {
-            Payload::None | Payload::Disk(_) | Payload::Lent(_) => Ranges::default(),
+            Payload::None | Payload::Disk(_) => Ranges::default(),
             Payload::Pool(buffer) => Ranges {
                 one: Some(buffer.mem().slice(offset, len)),
                 ..Ranges::default()
@@ -345,7 +314,7 @@ impl Requests {
     }
 
     /// Returns the extents that answer a request.
-    pub(super) fn extents(&self, index: u32) -> &[Extent] {
+    pub(crate) fn extents(&self, index: u32) -> &[Extent] {
         &self.lists[index as usize].extents
     }
 
@@ -374,7 +343,7 @@ impl Requests {
                 let bytes = Some(buffer_bytes(memory.len() as u32) as u32);
                 Released { bytes, ..released }
             }
-            Payload::None | Payload::Guest | Payload::Lent(_) => released,
+            Payload::None | Payload::Guest => released,
         }
     }
 

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use crate::config::ListenAddress;
+use crate::config::{ListenAddress, SocketOwner};
 use crate::error_hints::missing_directory;
 use crate::ring::sys;
 
@@ -31,6 +31,24 @@ pub enum BindError {
     NotASocket {
         /// Path of the file.
         path: PathBuf,
+    },
+    /// The owner or group of a socket's file is not known.
+    #[error("{}: there is no {what} {name:?}", path.display())]
+    NoAccount {
+        /// Path of the socket.
+        path: PathBuf,
+        /// `user` or `group`.
+        what: &'static str,
+        /// Name that was not found.
+        name: String,
+    },
+    /// The socket's file cannot be given to its owner or group.
+    #[error("{}: cannot change owner or group of the socket: {source}", path.display())]
+    Owner {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Error of the system call.
+        source: io::Error,
     },
     /// A system call failed.
     #[error("{address}: cannot {what}: {source}")]
@@ -54,6 +72,15 @@ impl BindError {
             ),
             BindError::NotASocket { .. } => {
                 "remove it if it is not needed, or choose another place".to_owned()
+            }
+            BindError::NoAccount { what, .. } => {
+                let database = if *what == "user" { "passwd" } else { "group" };
+                format!("`getent {database}` lists those there are; a number is taken as it is")
+            }
+            BindError::Owner { .. } => {
+                "root and CAP_CHOWN may give a file to any user and group, another user only to \
+                 groups that it is a member of: change the daemon's user, or leave owner out"
+                    .to_owned()
             }
             BindError::Io {
                 address, source, ..
@@ -100,16 +127,16 @@ enum Socket {
 }
 
 impl Bound {
-    /// Binds a listener.
+    /// Binds a listener. `owner` is that of a unix socket.
     ///
     /// # Errors
-    /// If another process listens there already, or a system call fails.
+    /// If another process listens there already, the owner is not known, or a system call fails.
     ///
     /// # Panics
     /// For a template of sockets, which a [`VhostUserListener`](super::VhostUserListener) binds.
-    pub fn new(address: &ListenAddress) -> Result<Bound, BindError> {
+    pub fn new(address: &ListenAddress, owner: &SocketOwner) -> Result<Bound, BindError> {
         match address {
-            ListenAddress::Unix { path, mode } => bind_unix(path, *mode),
+            ListenAddress::Unix { path, mode } => bind_unix(path, *mode, owner),
             ListenAddress::Tcp(address) => bind_tcp(*address),
             ListenAddress::VhostUser { .. } => panic!("a template is no address"),
         }
@@ -119,8 +146,8 @@ impl Bound {
     ///
     /// # Errors
     /// As for [`Bound::new`].
-    pub(super) fn unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
-        bind_unix(path, mode)
+    pub(super) fn unix(path: &Path, mode: u32, owner: &SocketOwner) -> Result<Bound, BindError> {
+        bind_unix(path, mode, owner)
     }
 
     /// Returns the path or address, for people.
@@ -141,7 +168,7 @@ impl Drop for Bound {
     }
 }
 
-fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
+fn bind_unix(path: &Path, mode: u32, owner: &SocketOwner) -> Result<Bound, BindError> {
     let failed = |what| {
         move |source| BindError::Io {
             address: path.display().to_string(),
@@ -149,14 +176,23 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
             source,
         }
     };
+    let (user, group) = ids(path, owner)?;
     check_path_free(path)?;
-    // Bound under a temporary name and renamed once the mode is set: no client connects before
-    // that, and a stale socket is replaced atomically.
+    // Bound under a temporary name and renamed once owner and mode are set: no client connects
+    // before that, and a stale socket is replaced atomically.
     let fresh = path.with_file_name(format!(".tidegate-{}", std::process::id()));
     // Left by a daemon with this process number that was killed while it started.
     let _ = std::fs::remove_file(&fresh);
     let listener =
         std::os::unix::net::UnixListener::bind(&fresh).map_err(failed("bind the socket"))?;
+    if user.is_some() || group.is_some() {
+        // Before the mode, by which a group may be admitted.
+        std::os::unix::fs::lchown(&fresh, user, group).map_err(|source| {
+            let _ = std::fs::remove_file(&fresh);
+            let path = path.to_owned();
+            BindError::Owner { path, source }
+        })?;
+    }
     let finish = || {
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode))?;
         // The standard library's backlog of 128 is too short for a burst of guests that start.
@@ -174,6 +210,27 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
         socket: Socket::Unix(listener),
         file: Some((path.to_owned(), meta.dev(), meta.ino())),
     })
+}
+
+/// Returns the numbers of a socket's owner and group.
+fn ids(path: &Path, owner: &SocketOwner) -> Result<(Option<u32>, Option<u32>), BindError> {
+    type Look = fn(&str) -> io::Result<Option<u32>>;
+    let id = |what, name: &Option<String>, look: Look| {
+        let Some(name) = name else {
+            return Ok(None);
+        };
+        if let Ok(id) = name.parse() {
+            return Ok(Some(id));
+        }
+        let (path, name) = (path.to_owned(), name.clone());
+        match look(&name) {
+            Ok(None) => Err(BindError::NoAccount { path, what, name }),
+            Ok(id) => Ok(id),
+            Err(source) => Err(BindError::Owner { path, source }),
+        }
+    };
+    let user = id("user", &owner.user, sys::user_id)?;
+    Ok((user, id("group", &owner.group, sys::group_id)?))
 }
 
 /// Checks that a path is free or holds a socket on which no process listens.

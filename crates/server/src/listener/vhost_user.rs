@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::disk_user::DiskUser;
 use super::socket::{BindError, Bound, Peer, Stream};
 use super::{ACCEPT_RETRY_DELAY, ExportList, Listener};
-use crate::config::SocketTemplate;
+use crate::config::{SocketOwner, SocketTemplate};
 use crate::frontend::Opening;
 use crate::frontend::vhost_user::{ConfigNotices, Session};
 use crate::log_limit;
@@ -31,6 +31,7 @@ const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct VhostUserListener {
     path: SocketTemplate,
     mode: u32,
+    owner: SocketOwner,
     list: ExportList,
     sockets: Mutex<BTreeMap<PathBuf, Socket>>,
 }
@@ -46,11 +47,17 @@ pub(super) struct Socket {
 
 impl VhostUserListener {
     /// Makes a listener without sockets.
-    pub fn new(path: SocketTemplate, mode: u32, list: ExportList) -> VhostUserListener {
+    pub fn new(
+        path: SocketTemplate,
+        mode: u32,
+        owner: SocketOwner,
+        list: ExportList,
+    ) -> VhostUserListener {
         let sockets = Mutex::default();
         VhostUserListener {
             path,
             mode,
+            owner,
             list,
             sockets,
         }
@@ -67,7 +74,7 @@ impl VhostUserListener {
     /// The first error; the sockets that were bound are removed when the listener is dropped.
     pub fn bind(&self) -> Result<(), BindError> {
         for (path, disk) in self.wanted() {
-            let bound = Bound::unix(&path, self.mode)?;
+            let bound = Bound::unix(&path, self.mode, &self.owner)?;
             self.lock().insert(path, Socket::new(bound, disk));
         }
         Ok(())
@@ -144,7 +151,7 @@ impl VhostUserListener {
         if let Some(socket) = sockets.get(path) {
             return Some(socket.clone());
         }
-        match Bound::unix(path, self.mode) {
+        match Bound::unix(path, self.mode, &self.owner) {
             Ok(bound) => {
                 let socket = Socket::new(bound, disk);
                 sockets.insert(path.clone(), socket.clone());

@@ -13,6 +13,7 @@ mod isolation;
 mod learnt_state;
 mod long_requests;
 mod profile;
+mod socket_owner;
 mod store;
 mod store_kill;
 mod tenants;

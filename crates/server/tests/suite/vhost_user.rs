@@ -6,10 +6,11 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_device::catalogue;
 use tidegate_server::config::{Config, DeviceKind};
+use tidegate_server::ring::sys::direct_align;
 
 use crate::common::vhost_guest::{
     ALL, Answer, CONFIG_WCE, DATA_MAX, DISCARD, EVENT_IDX, FLUSH_REQUEST, GET_ID, Guest, IN,
-    INDIRECT_DESC, OUT, WRITE_ZEROES, connect, listen, read_config,
+    INDIRECT_DESC, OUT, WRITE, WRITE_ZEROES, connect, listen, read_config,
 };
 use crate::common::{Server, disk, single, vm, wait};
 use vhost::vhost_user::VhostUserFrontend;
@@ -368,4 +369,49 @@ fn until(holds: impl Fn() -> bool) {
         assert!(std::time::Instant::now() < end, "it does not happen");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
+}
+
+#[test]
+fn only_requests_that_are_not_aligned_are_copied() {
+    let dir = on_disk();
+    let (config, socket) = backing(dir.path(), true, MIB);
+    let path = config.vms[0].disks[0].path.clone().expect("a file");
+    let server = Server::start(config);
+    let align = direct_align(&std::fs::File::open(path).unwrap());
+    let Some(align) = align.filter(|align| align.memory > 1) else {
+        eprintln!("skipped: only_requests_that_are_not_aligned_are_copied: no direct I/O here");
+        return server.stop().unwrap();
+    };
+    let bounced = || wait(server.handle.snapshot(0)).unwrap().vms[0].disks[0].bounced;
+    let mut guest = Guest::start(&socket, ALL & !INDIRECT_DESC, 1);
+    for n in 0..8 {
+        guest.write(n * 8, &[n as u8 + 1; 4096]);
+        assert_eq!(guest.read(n * 8, 4096), [n as u8 + 1; 4096]);
+    }
+    assert_eq!(bounced(), 0, "whole pages on whole blocks");
+    // A sector of a larger block, or memory that begins at an odd address.
+    let mut expected = 0;
+    if align.offset > 512 {
+        guest.write(1, &[9; 512]);
+        expected += 1;
+    }
+    let header = guest.header(0, 0);
+    let mut bytes = OUT.to_le_bytes().to_vec();
+    bytes.extend([0; 12]);
+    guest.put(header, &bytes);
+    let odd = guest.data(0, 0) + 1;
+    guest.put(odd, &[7; 4096]);
+    guest.describe(
+        0,
+        &[(header, 16, 0), (odd, 4096, 0), (header + 48, 1, WRITE)],
+        0,
+    );
+    guest.expect_slot(0, 0);
+    guest.offer(0, 0);
+    guest.kick_anyway(0);
+    assert_eq!(guest.answers(0)[0].status, 0);
+    assert_eq!(bounced(), expected + 1);
+    assert_eq!(guest.read(0, 4096), [7; 4096]);
+    guest.leave();
+    server.stop().unwrap();
 }

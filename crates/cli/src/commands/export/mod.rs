@@ -113,7 +113,7 @@ fn note_mode(disk: &Attachment) {
     if mode.is_ok_and(|mode| mode & 0o022 == 0) {
         output::tell(format_args!(
             "note: only the daemon's user may connect to {unix}, and libvirt runs QEMU as another \
-             one: set mode = \"0660\" in [[listen]], and the daemon's group to QEMU's"
+             one: set mode = \"0660\" and group = \"QEMU's\" in [[listen]]"
         ));
     }
 }

@@ -14,15 +14,6 @@ pub(crate) enum Kind {
     Emulated,
 }
 
-/// Threads that serve a device's NBD connections.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Loops {
-    /// One, and more while that pays, up to the number of processors, at most 8.
-    Auto,
-    /// Fixed number, at least 1, to which connections are dealt evenly as they come.
-    Count(u32),
-}
-
 /// Words of `kind`.
 pub(in crate::config) const KINDS: [(&str, Kind); 3] = [
     ("file", Kind::File),
@@ -56,21 +47,8 @@ pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
      `.toml` file",
 );
 
-/// Threads that serve a device's NBD connections.
-pub(in crate::config) const LOOPS: KeyInfo = KeyInfo::new(
-    "loops",
-    KeyKind::OneOf(&[KeyKind::Count, KeyKind::Choice(&words(&LOOPS_WORDS))]),
-    KeyDefault::Unset("1"),
-    "threads that serve NBD connections; `\"auto\"`: as many as pay \
-     ([performance](dev/performance-live.md#several-loops))",
-)
-.within(1, 16);
-
-/// Words of `loops` beside a number.
-pub(in crate::config) const LOOPS_WORDS: [(&str, Loops); 1] = [("auto", Loops::Auto)];
-
 /// Keys of a served device alone, before those that a simulated one has as well.
-const OWN: [KeyInfo; 4] = [NAME, KIND, MODEL, LOOPS];
+const OWN: [KeyInfo; 3] = [NAME, KIND, MODEL];
 
 /// `[[device]]`
 pub(in crate::config) const DEVICE: SectionInfo = SectionInfo {

@@ -118,6 +118,22 @@ pub(super) const VHOST_USER: KeyInfo = KeyInfo::new(
 /// Mode of a listener's socket.
 pub(super) const LISTEN_MODE: KeyInfo = mode("file mode of the unix socket");
 
+/// Owner of a listener's socket.
+pub(super) const LISTEN_OWNER: KeyInfo = KeyInfo::new(
+    "owner",
+    KeyKind::Text,
+    KeyDefault::Unset("the daemon's"),
+    "user that owns the unix socket, by name or number",
+);
+
+/// Group of a listener's socket.
+pub(super) const LISTEN_GROUP: KeyInfo = KeyInfo::new(
+    "group",
+    KeyKind::Text,
+    KeyDefault::Unset("the daemon's"),
+    "its group, by name or number",
+);
+
 /// Exports that a listener offers.
 pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
     "exports",
@@ -154,7 +170,15 @@ pub(super) const STORE: SectionInfo = SectionInfo {
 /// `[[listen]]`
 pub(super) const LISTEN: SectionInfo = SectionInfo {
     name: "listen",
-    keys: &[UNIX, TCP, VHOST_USER, LISTEN_MODE, EXPORTS],
+    keys: &[
+        UNIX,
+        TCP,
+        VHOST_USER,
+        LISTEN_MODE,
+        LISTEN_OWNER,
+        LISTEN_GROUP,
+        EXPORTS,
+    ],
 };
 
 /// Section of the file that may be left out.

@@ -163,6 +163,7 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
         hung: None,
         faults: Vec::new(),
         faults_injected: 0,
+        bounced: 0,
     }
 }
 
@@ -195,6 +196,7 @@ impl Inventory for Pretended {
                 path: "/run/tidegate/nbd.sock".into(),
                 mode: 0o600,
             },
+            owner: SocketOwner::default(),
             exports: Vec::new(),
             place: None,
         }]

@@ -1,8 +1,6 @@
 //! State of a connection inside the loop, independent of its protocol.
 //!
 //! ```text
-//!   Open <--- its transport is at rest: in a socket loop from now on --- Moving <--- Open
-//!     |
 //!   Open --- disconnects, or a drain begins --> Leaving (answers what it has, reads no more)
 //!     |                                      |
 //!     +-- vanished, broken rule, stuck       | nothing left to answer
@@ -35,8 +33,6 @@ pub(super) struct Connection {
     pub(super) state: State,
     /// Requests that the engine, or a backing asked for extents, has yet to answer.
     pub(super) outstanding: u32,
-    /// Requests since the last second of [balance](super::balance), and one more for each 16 KiB.
-    pub(super) work: u64,
     pub(super) stall: Option<Stall>,
     /// Request that waits for a request slot or payload memory.
     pub(super) held: Option<Incoming<u64>>,
@@ -49,10 +45,6 @@ pub(super) struct Connection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Open,
-    /// Reads no more until it is in the socket loop with this number.
-    Moving {
-        to: u32,
-    },
     Leaving,
     Gone,
 }
@@ -138,16 +130,6 @@ impl Connections {
         self.generations[index as usize] = (connection.generation + 1) & ConnectionRef::GENERATIONS;
         self.free.push(index);
         connection
-    }
-
-    /// Gives the connection at an index another generation, which it returns, so that completions
-    /// of its operations so far no longer resolve.
-    pub(super) fn renew(&mut self, index: u32) -> u32 {
-        let connection = self.get(index).expect("it is there");
-        connection.generation = (connection.generation + 1) & ConnectionRef::GENERATIONS;
-        let generation = connection.generation;
-        self.generations[index as usize] = generation;
-        generation
     }
 
     /// Returns the connection at an index, whatever its generation.

@@ -6,13 +6,11 @@
 //!   requests that the engine has finished --> answer --> exchange: send, receive
 //! ```
 
-mod balance;
 mod connection;
 mod replies;
-mod socket_loops;
+mod round_robin;
 mod submission;
 
-use std::io;
 use std::time::Instant;
 
 use tidegate_core::objective::Objective;
@@ -22,16 +20,14 @@ use super::device::{Device, DiskState, LoopParts};
 use super::vms::Vms;
 use crate::backing::extents::{ExtentQuery, QueryError};
 use crate::command::NewConnection;
-use crate::frontend::handover::Opened;
-use crate::frontend::interface::{Answer, ConnectionRef, DRAIN_PROGRESS_TIMEOUT, Port};
-use crate::frontend::{AnyFrontend, Failure, Opening};
+use crate::frontend::interface::{Answer, ConnectionRef, Port};
+use crate::frontend::{AnyFrontend, Failure};
 use crate::log_limit;
 use crate::ring::Pause;
 
-use super::round_robin::RoundRobin;
 pub(super) use connection::CONNECTIONS_MAX;
 use connection::{Connection, Connections, State};
-use socket_loops::SocketLoops;
+use round_robin::RoundRobin;
 
 /// Connections of a loop and the order in which they are served.
 #[derive(Default)]
@@ -41,7 +37,6 @@ pub(super) struct Frontends {
     /// True if requests were handed in after this turn's dispatch, so that the next turn must not
     /// wait.
     handed_in_late: bool,
-    sockets: SocketLoops,
 }
 
 /// Parts of the loop that connections borrow for one call.
@@ -95,7 +90,7 @@ impl Frontends {
     pub(super) fn begin_drain(&mut self, ctx: &mut FrontendContext<'_>) {
         for index in self.connections.indices() {
             let connection = self.connections.get(index).expect("it is there");
-            if matches!(connection.state, State::Open | State::Moving { .. }) {
+            if connection.state == State::Open {
                 connection.state = State::Leaving;
             }
             self.advance_state(ctx, index);
@@ -109,8 +104,6 @@ impl Frontends {
             let connection = self.connections.get(index).expect("it is there");
             if disks.contains(&connection.disk) {
                 connection.transport.bound_pause(longest_pause(objective));
-                // A socket loop has to be told.
-                self.turns.touch(index);
             }
         }
     }
@@ -165,8 +158,18 @@ impl Frontends {
             Ok(engine) => engine,
             Err(error) => return log_refusal(&export, &peer, &error),
         };
-        let longest = longest_pause(ctx.objective(disk));
-        let mut transport = match self.open(ctx, opening, connection_ref, longest) {
+        let opened = AnyFrontend::open(
+            opening,
+            &mut Port {
+                ring: ctx.parts.ring,
+                requests: ctx.parts.requests,
+                plumbing: ctx.parts.plumbing,
+                now: ctx.parts.now,
+                connection_ref,
+                stalled: false,
+            },
+        );
+        let mut transport = match opened {
             Ok(transport) => transport,
             Err(error) => {
                 // The engine was told of the client above and must forget it again.
@@ -174,7 +177,7 @@ impl Frontends {
                 return log_refusal(&export, &peer, &error);
             }
         };
-        transport.bound_pause(longest);
+        transport.bound_pause(longest_pause(ctx.objective(disk)));
         self.connections.insert(Connection {
             generation: connection_ref.generation,
             transport,
@@ -184,7 +187,6 @@ impl Frontends {
             peer,
             state: State::Open,
             outstanding: 0,
-            work: 0,
             stall: None,
             held: None,
             held_ranges: Vec::new(),
@@ -193,42 +195,6 @@ impl Frontends {
         tracing::debug!(%export, "client connected");
         self.turns.add(connection_ref.index);
         self.turns.make_ready(connection_ref.index);
-    }
-}
-
-impl Frontends {
-    /// Opens a connection in the loop that is to have it.
-    ///
-    /// # Errors
-    /// Fails if the ring's table of files is full.
-    fn open(
-        &mut self,
-        ctx: &mut FrontendContext<'_>,
-        opening: Opening,
-        connection_ref: ConnectionRef,
-        longest: Pause,
-    ) -> io::Result<AnyFrontend> {
-        match (opening, self.sockets.deal(self.connections.len())) {
-            (Opening::Nbd(opening), Some(place)) => {
-                let opened = Opened {
-                    moving: opening.into(),
-                    longest,
-                };
-                let relay = self.sockets.hand_over(place, connection_ref, opened);
-                Ok(AnyFrontend::Relay(relay))
-            }
-            (opening, _) => AnyFrontend::open(
-                opening,
-                &mut Port {
-                    ring: ctx.parts.ring,
-                    requests: ctx.parts.requests,
-                    plumbing: ctx.parts.plumbing,
-                    now: ctx.parts.now,
-                    connection_ref,
-                    stalled: false,
-                },
-            ),
-        }
     }
 }
 
@@ -313,6 +279,9 @@ impl Frontends {
 // Ends of connections. One that disconnects is answered first; one that vanished, broke a rule or
 // is stuck is not. The states are described in `connection`.
 
+/// Time without progress after which a client is disconnected during a stop of the daemon.
+const DRAIN_PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(5);
+
 impl Frontends {
     /// Ends a connection whose socket broke or was closed without a disconnect request. `errno` is
     /// the error of the socket, `None` for an end of file.
@@ -357,10 +326,7 @@ impl Frontends {
         match connection.state {
             State::Leaving if connection.is_quiet() => self.close(ctx, index),
             State::Gone if connection.is_at_rest() => self.remove(ctx, index),
-            State::Moving { to } if connection.is_quiet() && connection.is_at_rest() => {
-                self.move_to(ctx, index, to);
-            }
-            State::Open | State::Moving { .. } | State::Leaving | State::Gone => {}
+            State::Open | State::Leaving | State::Gone => {}
         }
     }
 

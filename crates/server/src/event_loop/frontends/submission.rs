@@ -221,10 +221,6 @@ impl Frontends {
                     self.disconnect_offender(ctx, index, &why);
                     return Served::Ended;
                 }
-                Polled::Lost(errno) => {
-                    self.connection_lost(ctx, index, errno);
-                    return Served::Ended;
-                }
             }
         }
     }
@@ -349,8 +345,6 @@ impl Frontends {
             index,
             generation: connection.generation,
         };
-        // In units of 16 KiB, and of a request.
-        connection.work += 1 + u64::from(request.len >> 14);
         let since = connection.transport.waits_since().unwrap_or(ctx.parts.now);
         let disk = connection.disk;
         let vm_and_disk = (ctx.device.vm_of(disk) as u32, disk as u32);

@@ -24,7 +24,7 @@ use crate::backing::{Disk, OpenError};
 use crate::blocking_call;
 use crate::buffer::Pool;
 use crate::command::NewDisk;
-use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Loops, Place, VmConfig};
+use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::connections::{DeviceConnections, VmConnections};
 use crate::frontend::{PLUMBING, Volume};
 use crate::ring;
@@ -124,8 +124,6 @@ pub struct Prepared {
     connections: Arc<DeviceConnections>,
     buffer_memory: u64,
     plumbing: u64,
-    /// Threads that serve NBD connections, this loop's included.
-    loops: Loops,
     /// The device is tuned for latency, so that the loop looks for completions before it sleeps.
     polls_busily: bool,
 }
@@ -208,7 +206,6 @@ impl Prepared {
             buffer_memory: payload.max_in_use(),
             plumbing: u64::from(io_slots) * bounce_bytes(max_io, block).max(ZEROES as u64)
                 + (CONNECTIONS_MAX * PLUMBING) as u64,
-            loops: device.loops,
             polls_busily: device.scheduling.tuning == DepthTuning::Latency,
         })
     }

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 
 use tokio::sync::Notify;
 
-use super::super::frontends::Frontends;
 use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
 use crate::buffer::Pool;
@@ -93,8 +92,6 @@ impl Prepared {
         }
         let wake_file = ring.add_file(wake.receiver()?)?;
         let mut plumbing = Pool::new(self.plumbing)?;
-        let mut frontends = Frontends::default();
-        frontends.prepare_socket_loops(self.loops, &self.name, &wake, clock())?;
         Ok(Loop {
             name: self.name,
             ring,
@@ -103,7 +100,7 @@ impl Prepared {
             vms: self.vms,
             removals: Vec::new(),
             pending_resizes: Vec::new(),
-            frontends,
+            frontends: Default::default(),
             admission: self.connections,
             requests: Requests::new(Pool::new(self.buffer_memory)?),
             // Bytes of an eventfd's count.

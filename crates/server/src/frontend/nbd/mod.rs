@@ -4,6 +4,6 @@
 mod connection;
 mod translation;
 
+pub(crate) use connection::Connection;
 pub use connection::Opening;
-pub(crate) use connection::{Connection, Cookie, Moving, MovingWrite, encode_extents};
 pub(crate) use translation::{Head, export};

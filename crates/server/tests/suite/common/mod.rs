@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -25,7 +24,7 @@ use tidegate_nbd::{Command, Extent, NbdError, ReplyStyle, Request};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{
     Config, ControlConfig, Create, DeviceConfig, DeviceKind, DiskConfig, DiskFormat, ListenAddress,
-    ListenConfig, Loops, PathsConfig, VmConfig,
+    ListenConfig, PathsConfig, SocketOwner, VmConfig,
 };
 use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
 
@@ -45,6 +44,7 @@ pub fn config(dir: &Path) -> Config {
                 path: dir.join("nbd"),
                 mode: 0o600,
             },
+            owner: SocketOwner::default(),
             exports: Vec::new(),
             place: None,
         }],
@@ -53,18 +53,11 @@ pub fn config(dir: &Path) -> Config {
     }
 }
 
-/// Returns 1, 2 and 3 in turn: all that holds with one loop a device holds with several.
-fn loops() -> Loops {
-    static DEVICES: AtomicU32 = AtomicU32::new(0);
-    Loops::Count(DEVICES.fetch_add(1, Ordering::Relaxed) % 3 + 1)
-}
-
 pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
     DeviceConfig {
         name: name.into(),
         kind,
         names_policy: true,
-        loops: loops(),
         scheduling: Scheduling {
             max_io: 256 << 10,
             max_requests: 4096,

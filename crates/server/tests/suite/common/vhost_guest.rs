@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tidegate_server::config::{Config, ListenAddress, ListenConfig, SocketTemplate};
+use tidegate_server::config::{Config, ListenAddress, ListenConfig, SocketOwner, SocketTemplate};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
@@ -111,6 +111,7 @@ pub fn listen(config: &mut Config, dir: &Path) {
             path: SocketTemplate::new(&dir.join("{vm}.vhost")).expect("a placeholder"),
             mode: 0o600,
         },
+        owner: SocketOwner::default(),
         exports: Vec::new(),
         place: None,
     });
@@ -433,6 +434,11 @@ impl Guest {
     /// Returns the number of requests in flight on a queue.
     pub fn in_flight(&self, queue: usize) -> usize {
         usize::from(SLOTS) - self.queues[queue].free.len()
+    }
+
+    /// Takes a slot for a chain that the test describes itself.
+    pub fn expect_slot(&mut self, queue: usize, slot: u16) {
+        self.queues[queue].free.retain(|&free| free != slot);
     }
 
     /// Submits a request; `data` is written to the disk, or makes room for what is read. Returns

@@ -19,9 +19,8 @@ use tidegate_nbd::reply;
 use tidegate_nbd::{Extent, Opened, ReplyStyle, Session};
 
 use crate::backing::extents::EXTENTS_MAX;
-use crate::buffer::Mem;
 use crate::frontend::interface::{
-    Answer, Budget, Completed, Frontend, Incoming, Kind, Next, Polled, Port, Progress, SENT, Word,
+    Answer, Budget, Completed, Frontend, Kind, Next, Polled, Port, Progress, SENT, Word,
 };
 use crate::frontend::request_table::Requests;
 use crate::ring::{Completion, FileId, Pause};
@@ -60,50 +59,6 @@ pub struct Opening {
     pub opened: Opened,
     /// Bytes received beyond the handshake, at most 4 KiB.
     pub leftover: Vec<u8>,
-}
-
-/// NBD connection on its way from one loop to another, with nothing unanswered.
-#[derive(Debug)]
-pub(crate) struct Moving {
-    fd: OwnedFd,
-    session: Session,
-    style: ReplyStyle,
-    /// Identifier of `base:allocation` if the client selected it.
-    pub(crate) allocation_context: Option<u32>,
-    coalescing: Option<Coalescing>,
-    /// Bytes that were received and not parsed, and the time since which they have waited to be
-    /// admitted.
-    leftover: Vec<u8>,
-    since: Option<Nanos>,
-    /// Write whose payload is arriving.
-    pub(crate) write: Option<MovingWrite>,
-}
-
-/// Write of a connection that moves while its payload is arriving.
-#[derive(Debug)]
-pub(crate) struct MovingWrite {
-    /// Slot in the table of the device's loop, and the memory of its payload.
-    pub(crate) slot: u32,
-    pub(crate) memory: Mem,
-    /// The request, with the cookie as its token.
-    pub(crate) request: Incoming<u64>,
-    /// Bytes that have arrived.
-    pub(crate) filled: usize,
-}
-
-impl From<Opening> for Moving {
-    fn from(opening: Opening) -> Moving {
-        Moving {
-            fd: opening.fd,
-            session: opening.session,
-            style: opening.opened.style,
-            allocation_context: opening.opened.allocation_context,
-            coalescing: None,
-            leftover: opening.leftover,
-            since: None,
-            write: None,
-        }
-    }
 }
 
 /// NBD connection inside a loop.
@@ -145,71 +100,43 @@ impl Connection {
     /// # Errors
     /// Fails if the ring's table of files is full.
     pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<Connection> {
-        Connection::resume(opening.into(), None, port)
-    }
-
-    /// Goes on with a connection that comes from another loop. `payload` is the slot of the write
-    /// whose payload is arriving, and the number of bytes that have arrived.
-    ///
-    /// # Errors
-    /// Fails if the ring's table of files is full.
-    pub(crate) fn resume(
-        moving: Moving,
-        payload: Option<(u32, usize)>,
-        port: &mut Port<'_>,
-    ) -> io::Result<Connection> {
-        let file = port.ring.add_file(moving.fd)?;
+        let file = port.ring.add_file(opening.fd)?;
         let buffer = port.plumbing.get(RECEIVE);
-        buffer.mem().write(&moving.leftover);
-        let mut rx = Rx::new(buffer, moving.leftover.len(), port.now);
-        (rx.payload, rx.since) = (payload, moving.since);
-        let coalescing = moving.coalescing;
+        buffer.mem().write(&opening.leftover);
         Ok(Connection {
             file,
-            session: moving.session,
-            style: moving.style,
-            allocation_context: moving.allocation_context,
-            rx,
+            session: opening.session,
+            style: opening.opened.style,
+            allocation_context: opening.opened.allocation_context,
+            rx: Rx::new(buffer, opening.leftover.len(), port.now),
             tx: Tx::new(port.now),
-            coalescing: coalescing.unwrap_or_else(|| Coalescing::new(port.now)),
+            coalescing: Coalescing::new(port.now),
             shut_down: false,
         })
     }
 
-    /// Takes the connection out of its loop, with the slot of the write whose payload is arriving
-    /// and the number of bytes that have arrived. It must be quiet and at rest.
-    pub(crate) fn take_out(self, port: &mut Port<'_>) -> (Moving, Option<(u32, usize)>) {
+    /// Encodes a block status reply into the slot's buffer, which has room for the longest one.
+    #[cold]
+    fn encode_extents(&self, requests: &mut Requests, index: u32) {
+        let mut bytes = [0u8; reply::block_status_len(EXTENTS_MAX as usize)];
+        let count = requests.extents(index).len();
         assert!(
-            self.is_quiet() && self.is_at_rest(),
-            "a connection moves with replies or operations in its loop"
+            (1..=EXTENTS_MAX as usize).contains(&count),
+            "a block status of {count} extents"
         );
-        if let Some(heads) = self.tx.heads {
-            port.plumbing.put(heads);
-        }
-        let moving = Moving {
-            fd: port.ring.remove_file(self.file),
-            session: self.session,
-            style: self.style,
-            allocation_context: self.allocation_context,
-            coalescing: Some(self.coalescing),
-            leftover: self.rx.unparsed(),
-            since: self.rx.since,
-            write: None,
-        };
-        let payload = self.rx.payload;
-        port.plumbing.put(self.rx.buffer);
-        (moving, payload)
-    }
-
-    /// Queues the reply to a query for extents that was [encoded](encode_extents) in another loop
-    /// into the slot's buffer, with the cookie left out.
-    pub(crate) fn complete_encoded(&mut self, port: &mut Port<'_>, slot: u32) {
-        let cookie = port.requests.get(slot).token;
-        let reply = port.requests.buffer(slot).expect("an encoded reply");
-        reply
-            .slice(reply::COOKIE_AT, size_of::<u64>())
-            .write(&cookie.to_be_bytes());
-        self.queue(port, slot);
+        let extents = requests.extents(index).iter().map(|extent| Extent {
+            len: extent.len,
+            hole: extent.hole,
+            zero: extent.zero,
+        });
+        let buffer = requests.buffer(index);
+        let context = self.allocation_context;
+        let context = context.expect("no block status is let through without a context");
+        let buffer = buffer.expect("a reply with extents has a buffer");
+        let token = requests.get(index).token;
+        let n = reply::block_status(token, context, extents, &mut bytes);
+        buffer.write(&bytes[..n]);
+        requests.get_mut(index).len = n as u32;
     }
 
     /// Returns true if a transfer of `bytes` that began at `began` takes longer than allowed.
@@ -256,9 +183,7 @@ impl Frontend for Connection {
     fn complete(&mut self, port: &mut Port<'_>, slot: u32) -> Completed {
         let entry = port.requests.get(slot);
         if matches!(entry.kind, Kind::Extents { .. }) && entry.answer == Answer::Ok {
-            let cookie = entry.token;
-            let len = encode_extents(port.requests, slot, self.allocation_context, cookie);
-            port.requests.get_mut(slot).len = len;
+            self.encode_extents(port.requests, slot);
         }
         self.queue(port, slot);
         Completed::Later
@@ -375,32 +300,4 @@ impl Frontend for Connection {
         (sending && Connection::is_late(now, self.tx.began, self.tx.began_bytes))
             .then_some("slow to take its replies")
     }
-}
-
-/// Encodes the extents of a slot as a block status reply into its buffer, which has room for the
-/// longest one. Returns the length of the reply in bytes.
-#[cold]
-pub(crate) fn encode_extents(
-    requests: &Requests,
-    slot: u32,
-    context: Option<u32>,
-    cookie: u64,
-) -> u32 {
-    let mut bytes = [0u8; reply::block_status_len(EXTENTS_MAX as usize)];
-    let count = requests.extents(slot).len();
-    assert!(
-        (1..=EXTENTS_MAX as usize).contains(&count),
-        "a block status of {count} extents"
-    );
-    let extents = requests.extents(slot).iter().map(|extent| Extent {
-        len: extent.len,
-        hole: extent.hole,
-        zero: extent.zero,
-    });
-    let context = context.expect("no block status is let through without a context");
-    let buffer = requests.buffer(slot);
-    let buffer = buffer.expect("a reply with extents has a buffer");
-    let n = reply::block_status(cookie, context, extents, &mut bytes);
-    buffer.write(&bytes[..n]);
-    n as u32
 }

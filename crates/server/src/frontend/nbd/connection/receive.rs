@@ -61,14 +61,6 @@ impl Rx {
         self.start == self.end
     }
 
-    /// Returns a copy of what was received and not parsed.
-    pub(super) fn unparsed(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.end - self.start];
-        let unparsed = self.buffer.mem().slice(self.start, bytes.len());
-        unparsed.read(&mut bytes);
-        bytes
-    }
-
     /// Prepares for a receive into the empty buffer, which the caller submits.
     pub(super) fn begin(&mut self) {
         debug_assert!(

@@ -1,0 +1,43 @@
+//! Owner and group of a socket's file.
+
+use std::fmt;
+
+use tidegate_config::Field;
+
+/// Owner and group of a socket's file, each a name or a number. `None` leaves the user and group of
+/// the daemon's process.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SocketOwner {
+    /// User that owns the file.
+    pub user: Option<String>,
+    /// Group of the file.
+    pub group: Option<String>,
+}
+
+impl fmt::Display for SocketOwner {
+    /// Writes what is set, each behind a comma.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let accounts = [("owner", &self.user), ("group", &self.group)];
+        for (what, name) in accounts {
+            if let Some(name) = name {
+                write!(f, ", {what} {name}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the name or number of a user or group.
+pub(super) fn account(field: &Field<'_>) -> Option<String> {
+    let text = field.text()?;
+    // A colon ends a name in the system's files, and the empty name is nobody's.
+    if text.is_empty() || text.contains([':', '\0']) {
+        let what = format!("{} is not the name of a user or group", field.describe());
+        field.error(
+            what,
+            "a name such as \"libvirt-qemu\", or a number such as \"107\"",
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
