@@ -50,11 +50,15 @@ impl AllowedPaths {
         }
     }
 
-    /// Checks a path that is about to be opened or created.
+    /// Checks a path that is about to be opened or created. It has to be in the list as it is
+    /// written, too: links of others could be changed at any time.
     ///
     /// # Errors
     /// If it leads out of the list. A path whose directory cannot be found is not in the list.
     pub fn check(&self, path: &Path) -> Result<(), NotAllowed> {
+        if !self.names(path) {
+            return Err(self.refusal(path, path));
+        }
         match resolve(path) {
             Ok(found) if self.has(&found) || self.has_link_to_device(path, &found) => Ok(()),
             Ok(found) => Err(self.refusal(path, &found)),
@@ -208,7 +212,10 @@ mod tests {
             "a name that begins alike"
         );
         assert!(!host.allows("vms/../secret"));
-        assert!(host.allows("vms-of-others/../vms/a.raw"));
+        assert!(
+            !host.allows("vms-of-others/../vms/a.raw"),
+            "not as it is written"
+        );
         assert!(!host.allows("vms/none/new.raw"), "no such directory");
         assert!(!host.allows(""));
     }
@@ -223,7 +230,10 @@ mod tests {
         assert!(!host.allows("vms/link.raw"));
         assert!(!host.allows("vms/up/secret"));
         assert!(!host.allows("vms/up/new.raw"), "created outside");
-        assert!(host.allows("shortcut.raw"), "a link into the list");
+        assert!(
+            !host.allows("shortcut.raw"),
+            "a link of others into the list"
+        );
         let refusal = (host.allowed.check(&host.at("vms/link.raw"))).expect_err("leads out");
         let secret = fs::canonicalize(host.at("secret")).expect("there");
         assert!(
@@ -259,9 +269,10 @@ mod tests {
         let host = Host::new();
         symlink(host.at("vms"), host.at("all")).expect("writable");
         let by_link = AllowedPaths::new([host.at("all")]);
-        by_link
-            .check(&host.at("vms/a.raw"))
-            .expect("the same directory");
+        assert!(
+            by_link.check(&host.at("vms/a.raw")).is_err(),
+            "not as it is written"
+        );
         by_link.check(&host.at("all/a.raw")).expect("by the link");
         let one = AllowedPaths::new([host.at("secret"), host.at("not-there")]);
         one.check(&host.at("secret")).expect("the file itself");

@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::OpenError;
@@ -73,6 +73,8 @@ pub struct Activation {
     file: Weak<File>,
     watched: Arc<Watched>,
     state: AtomicU8,
+    /// True from taking the lock until what was written is durable and the lock is released.
+    is_locked: AtomicBool,
     /// Claim on a block device while the lock is held.
     claim: Mutex<Option<File>>,
     /// Number of front-ends with queues that run. Held while the state changes, which may block.
@@ -108,6 +110,7 @@ impl Activation {
             file: Arc::downgrade(file),
             watched,
             state: AtomicU8::new(state as u8),
+            is_locked: AtomicBool::new(!config.incoming),
             claim: Mutex::new(claim),
             users: Mutex::default(),
         }
@@ -126,6 +129,11 @@ impl Activation {
     /// Returns the state.
     pub fn state(&self) -> ActivationState {
         ActivationState::ALL[usize::from(self.state.load(Ordering::Acquire))]
+    }
+
+    /// Returns true while the lock is held, so that closing the disk has to flush it.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked.load(Ordering::Acquire)
     }
 
     /// Sets the state. The caller holds the [users](Activation::users).
@@ -159,6 +167,7 @@ impl Activation {
         let claim = lock_file(&self.path, &file, true)?;
         let found = self.check(&file).inspect_err(|_| sys::unlock(&file))?;
         *self.claim() = claim;
+        self.is_locked.store(true, Ordering::Release);
         Ok(found)
     }
 
@@ -201,6 +210,7 @@ impl Activation {
         // Without the disk nothing is locked: closing it has flushed it.
         if let Some(file) = self.file.upgrade() {
             file.sync_data()?;
+            self.is_locked.store(false, Ordering::Release);
             self.drop_claim();
             sys::unlock(&file);
         }

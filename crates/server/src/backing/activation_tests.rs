@@ -52,8 +52,10 @@ fn an_incoming_file_is_described_without_its_lock_and_locked_once_that_is_releas
         [ActivationState::Active, ActivationState::Incoming]
     );
     assert!(refusal(&to).contains("in use by another process"));
+    assert_eq!([from.is_locked(), to.is_locked()], [true, false]);
     from.unlock().expect("flushed");
     to.lock().expect("it is free");
+    assert_eq!([from.is_locked(), to.is_locked()], [false, true]);
     assert!(refusal(&from).contains("in use by another process"));
     to.unlock().expect("flushed");
     from.lock().expect("it is free again");

@@ -262,8 +262,9 @@ impl Backing for FileBacking {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Flushed before it was handed over; by now it is another daemon's.
-        if self.open.facts.active {
+        // One that was handed over was flushed before; by now it is another daemon's.
+        let activation = self.open.activation.as_ref();
+        if activation.is_none_or(|activation| activation.is_locked()) {
             self.open.file.sync_data()
         } else {
             Ok(())

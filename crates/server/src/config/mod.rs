@@ -179,12 +179,18 @@ pub struct PathsConfig {
 }
 
 impl PathsConfig {
-    /// Makes the rules of a file in the directory `base` that has no section `[paths]`.
+    /// Makes the rules of a file in the directory `base` that has no section `[paths]`: its disks
+    /// may be in that directory, unless it is one of the whole system.
     pub fn of_directory(base: &Path) -> PathsConfig {
+        // `base` is empty for a file named without a directory.
+        let directory = Path::new(".").join(base);
+        let directory = std::path::absolute(&directory).unwrap_or(directory);
+        let is_of_system = ["/", "/etc"]
+            .iter()
+            .any(|path| directory == Path::new(path));
         PathsConfig {
             base: base.to_owned(),
-            // `base` is empty for a file named without a directory.
-            allowed: AllowedPaths::new([Path::new(".").join(base)]),
+            allowed: AllowedPaths::new((!is_of_system).then_some(directory)),
         }
     }
 }

@@ -684,3 +684,17 @@ fn sockets_have_an_owner_and_a_group_by_name_or_number() {
     let said = errors(&with_template(tcp));
     assert!(said.contains("a TCP port has no owner"), "{said}");
 }
+
+#[test]
+fn without_paths_the_directories_of_the_system_are_not_for_disks_that_are_added() {
+    let allows = |base: &str, path: &str| {
+        let paths = PathsConfig::of_directory(Path::new(base));
+        paths.allowed.check(Path::new(path)).is_ok()
+    };
+    for base in ["/", "/etc", "/etc/"] {
+        assert!(!allows(base, "/etc/passwd"), "{base}");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let (base, disk) = (dir.path().display(), dir.path().join("new.raw"));
+    assert!(allows(&base.to_string(), &disk.display().to_string()));
+}

@@ -281,7 +281,8 @@ mod tests {
 
     fn disk(export: &str, path: &Path, device: &DeviceConfig) -> DiskConfig {
         let words = serde_json::json!({ "export": export, "path": path, "format": "raw" });
-        let paths = crate::config::PathsConfig::of_directory(Path::new("/"));
+        let directory = path.parent().expect("a file in a directory");
+        let paths = crate::config::PathsConfig::of_directory(directory);
         let read = crate::config::vm::disk_from_json(&words, "vm", device, &paths);
         read.unwrap_or_else(|error| panic!("{error}"))
     }

@@ -82,15 +82,21 @@ impl DiskUser {
     /// begins with data that are not durable.
     fn hand_over(&self) -> Result<(), String> {
         let activation = &self.activation;
+        // First, because a resize that began now would change the file without the lock.
+        activation.set_state(ActivationState::HandedOver);
+        let stays = |error, why| {
+            let told = self.tell(DiskLock::Kept(error));
+            activation.set_state(ActivationState::Active);
+            told.and(Err(why))
+        };
         if let Err(why) = self.tell(DiskLock::Leaves) {
             // Served here as before.
-            return self.tell(DiskLock::Kept(None)).and(Err(why));
+            return stays(None, why);
         }
         if let Err(error) = activation.unlock() {
             let why = format!("it cannot be flushed: {error}");
-            return self.tell(DiskLock::Kept(Some(error))).and(Err(why));
+            return stays(Some(error), why);
         }
-        activation.set_state(ActivationState::HandedOver);
         tracing::info!(
             export = %self.name,
             "handed over: the guest migrates, and another daemon may lock the file"

@@ -185,16 +185,21 @@ fn bind_unix(path: &Path, mode: u32, owner: &SocketOwner) -> Result<Bound, BindE
     let _ = std::fs::remove_file(&fresh);
     let listener =
         std::os::unix::net::UnixListener::bind(&fresh).map_err(failed("bind the socket"))?;
+    let remove = || drop(std::fs::remove_file(&fresh));
+    // While the socket is the daemon's own: another owner could put a symbolic link in its place,
+    // which this follows.
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode)).map_err(|e| {
+        remove();
+        failed("set the mode of the socket")(e)
+    })?;
     if user.is_some() || group.is_some() {
-        // Before the mode, by which a group may be admitted.
         std::os::unix::fs::lchown(&fresh, user, group).map_err(|source| {
-            let _ = std::fs::remove_file(&fresh);
+            remove();
             let path = path.to_owned();
             BindError::Owner { path, source }
         })?;
     }
     let finish = || {
-        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode))?;
         // The standard library's backlog of 128 is too short for a burst of guests that start.
         sys::lengthen_backlog(listener.as_fd())?;
         listener.set_nonblocking(true)?;
@@ -202,7 +207,7 @@ fn bind_unix(path: &Path, mode: u32, owner: &SocketOwner) -> Result<Bound, BindE
         std::fs::symlink_metadata(path)
     };
     let meta = finish().map_err(|e| {
-        let _ = std::fs::remove_file(&fresh);
+        remove();
         failed("set up the socket")(e)
     })?;
     Ok(Bound {

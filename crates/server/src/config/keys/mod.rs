@@ -62,7 +62,7 @@ pub(super) const STORE_PATH: KeyInfo = KeyInfo::new(
 pub(super) const ALLOW: KeyInfo = KeyInfo::new(
     "allow",
     KeyKind::List(&KeyKind::Path),
-    KeyDefault::Unset("the directory of this file"),
+    KeyDefault::Unset("the directory of this file, but not `/` or `/etc`"),
     "directories, files and block devices that disks added by the control API may be on, with \
      symbolic links resolved; disks of this file may be anywhere",
 );

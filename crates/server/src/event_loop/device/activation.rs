@@ -10,7 +10,15 @@
 
 use super::super::respond;
 use super::Device;
+use crate::backing::AnyBacking;
 use crate::command::{ActivationChange, CommandError, DiskLock, Reply};
+
+/// Returns the reason why a disk stays where it is: what was acknowledged may be lost, and another
+/// daemon would not know.
+fn not_whole(medium: &AnyBacking) -> CommandError {
+    let why = medium.failure().unwrap_or_default();
+    CommandError::Refused(format!("the disk has failed: {why}"))
+}
 
 /// Disk whose I/O fails, and whose I/O in flight has to end.
 #[derive(Debug)]
@@ -48,6 +56,9 @@ impl Device {
                 let what = "the disk is being resized".to_owned();
                 respond(reply, Err(CommandError::Refused(what)));
             }
+            DiskLock::Leaves if medium.failure().is_some() => {
+                respond(reply, Err(not_whole(medium)));
+            }
             DiskLock::Leaves => {
                 medium.deactivate();
                 let pending = PendingDeactivation { serial, reply };
@@ -78,7 +89,12 @@ impl Device {
                     at += 1;
                     continue;
                 }
-                found => found.map(drop),
+                // I/O in flight may have failed since.
+                Ok(disk) => match &self.disks[disk].disk.medium {
+                    medium if medium.failure().is_some() => Err(not_whole(medium)),
+                    _ => Ok(()),
+                },
+                Err(error) => Err(error),
             };
             // The last entry takes this index, so the loop looks at it again.
             let pending = self.pending_deactivations.swap_remove(at);

@@ -280,7 +280,12 @@ impl Connection {
             Change::Memory { .. } => self.in_flight,
             Change::Stop { queue } => {
                 let queue = self.queues[queue].as_ref();
-                queue.map_or(0, |queue| queue.ring.in_flight().into())
+                // Those that an earlier session left are taken again before the queue stops.
+                let requests = |queue: &Queue| match queue.enabled {
+                    true => u32::from(queue.ring.in_flight()) + u32::from(queue.ring.left()),
+                    false => queue.ring.in_flight().into(),
+                };
+                queue.map_or(0, requests)
             }
             _ => 0,
         }

@@ -70,18 +70,22 @@ impl Device {
         let record = self.inflight.as_ref().map(record).transpose()?;
         let lock = self.inflight.as_ref().map(|region| region.lock());
         let lock = lock.transpose().map_err(Error::ReqHandlerError)?.flatten();
+        let by_message = self.has(PROTOCOL_FEATURES);
+        let queue = &self.queues[index];
+        let kick = (queue.kick.as_ref().ok_or_else(|| refused("no kick"))?).copy()?;
+        let call = queue.call.as_ref().map(EventFile::copy).transpose()?;
+        // Once little can fail any more: a disk that was incoming becomes active here.
         if let Some(user) = &mut self.user {
             user.begin().map_err(refused)?;
         }
-        let by_message = self.has(PROTOCOL_FEATURES);
         let queue = &mut self.queues[index];
         let change = Change::Start {
             queue: index,
             setup,
             record,
             lock,
-            kick: (queue.kick.as_ref().ok_or_else(|| refused("no kick"))?).copy()?,
-            call: queue.call.as_ref().map(EventFile::copy).transpose()?,
+            kick,
+            call,
             // Queues of front-ends that know no protocol features run without a message.
             enabled: queue.enabled.unwrap_or(!by_message),
         };
