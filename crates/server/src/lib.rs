@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod persisted_vms;
 pub mod profile;
 pub mod ring;
+mod sigbus;
 mod storage_identity;
 pub mod store;
 pub mod transfer;

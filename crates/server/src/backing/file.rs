@@ -175,9 +175,12 @@ impl OpenFile {
         })
     }
 
-    /// Maps the file if it is in memory; `None` where that is of no use.
-    pub(super) fn map(&self) -> Option<FileMapping> {
-        let map = || FileMapping::new(&self.file, self.facts.size);
+    /// Maps the file by `map` if it is in memory; `None` where that is of no use.
+    pub(super) fn map(
+        &self,
+        map: impl FnOnce(&File, u64) -> Option<FileMapping>,
+    ) -> Option<Box<FileMapping>> {
+        let map = || map(&self.file, self.facts.size).map(Box::new);
         self.facts.in_memory.then(map).flatten()
     }
 }

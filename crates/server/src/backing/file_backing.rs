@@ -20,6 +20,10 @@ use crate::buffer::{Mem, Region};
 use crate::disk_file_monitor::Watched;
 use crate::ring::{Completion, FileId, Ring, Step, sys};
 
+/// Shortest read in bytes of a file in memory that is copied from a mapping: for a shorter one, the
+/// question whether its pages are there costs more than the system call of a read.
+const COPIED_MIN: usize = 16 << 10;
+
 /// Disk in a file or block device.
 #[derive(Debug)]
 pub(crate) struct FileBacking {
@@ -35,7 +39,9 @@ pub(crate) struct FileBacking {
     registered: Option<OwnedFd>,
     /// View of a file in memory, as long as it was when it was opened. What it grows by is read
     /// with a copy, since replies may still be sent from here.
-    mapping: Option<FileMapping>,
+    mapping: Option<Box<FileMapping>>,
+    /// Another view of the same bytes, for copies.
+    copied: Option<Box<FileMapping>>,
     /// Number of I/Os that went through a bounce buffer.
     bounced: u64,
 }
@@ -95,7 +101,8 @@ impl FileBacking {
     /// Creates the backing of an open file.
     pub(crate) fn new(open: OpenFile) -> FileBacking {
         FileBacking {
-            mapping: open.map(),
+            mapping: open.map(FileMapping::new),
+            copied: open.map(FileMapping::guarded),
             open,
             entry: None,
             locks: RangeLocks::default(),
@@ -125,6 +132,22 @@ impl FileBacking {
         self.locks.acquire(index, from, to)
     }
 
+    /// Makes a long read of a file in memory by a copy, which takes a third of the time of a system
+    /// call. Returns the number of bytes; `None` if the read has to be a system call.
+    fn copy(&self, offset: u64, to: &[Mem]) -> Option<u32> {
+        let len: usize = to.iter().map(Mem::len).sum();
+        let mapping = self.copied.as_ref().filter(|_| len >= COPIED_MIN)?;
+        // The length is asked for behind the copy: what follows the end in the last page of a file
+        // that was cut short is zeroes.
+        (mapping.copy(offset, to) && self.is_whole()).then_some(len as u32)
+    }
+
+    /// Returns true if the file is as long as the disk.
+    fn is_whole(&self) -> bool {
+        let now = self.open.file.metadata();
+        now.is_ok_and(|now| now.len() >= self.open.facts.size)
+    }
+
     /// Submits the next system call of an I/O, or ends the I/O.
     fn step(&mut self, ios: &mut FileIos, port: &mut Port<'_>, index: u32) {
         let slot = &mut ios.slots[index as usize];
@@ -141,7 +164,10 @@ impl FileBacking {
                     self.bounced += 1;
                     slot.io.give_bounce(port.plumbing.get(len));
                 }
-                Step::Read(offset) => return port.ring.read(id, &ios.scratch, offset, token),
+                Step::Read(offset) => match self.copy(offset, &ios.scratch) {
+                    Some(n) => slot.io.advance(&mut self.open.facts, Ok(n)),
+                    None => return port.ring.read(id, &ios.scratch, offset, token),
+                },
                 Step::Write { offset, dsync } => {
                     return port.ring.write(id, &ios.scratch, offset, dsync, token);
                 }
@@ -284,16 +310,10 @@ impl Backing for FileBacking {
         let (mapping, facts) = (self.mapping.as_ref()?, &self.open.facts);
         // A read of a file that lost bytes has to fail, and what follows the end in its last page
         // would be read as zeroes.
-        let is_whole = || {
-            self.open
-                .file
-                .metadata()
-                .is_ok_and(|now| now.len() >= facts.size)
-        };
         let memory = facts
             .takes(false)
             .then(|| mapping.resident(offset, len))??;
-        is_whole().then_some(memory)
+        self.is_whole().then_some(memory)
     }
 
     fn physical_block(&self) -> u32 {

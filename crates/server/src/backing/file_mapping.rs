@@ -1,10 +1,15 @@
-//! Mapping of a disk's file on tmpfs, from which a socket takes the bytes of long reads.
+//! Mapping of a disk's file on tmpfs, from which a socket takes the bytes of long reads, or from
+//! which they are copied to a guest's memory.
+//!
+//! A mapping that the kernel alone reads is not [guarded](sigbus::Guard): where the file was cut
+//! short, the kernel is to find nothing. Bytes that are copied come from a mapping of their own.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::buffer::{Mem, PAGE};
+use crate::buffer::{Mem, PAGE, copy_ranges};
+use crate::sigbus;
 
 /// Pages whose state is asked for in one system call.
 const ASKED_AT_ONCE: usize = 64;
@@ -16,6 +21,8 @@ pub(super) struct FileMapping {
     base: *mut libc::c_void,
     /// Bytes that can be asked for: whole pages.
     len: usize,
+    /// Entry in the table of the SIGBUS handler; `None` if only the kernel reads.
+    guard: Option<sigbus::Guard>,
 }
 
 // SAFETY: plain process memory without thread affinity; `base` is only an address.
@@ -45,8 +52,37 @@ impl FileMapping {
             tracing::info!(%error, "cannot map a file in memory: its long reads are copied twice");
             return None;
         }
-        let mapping = FileMapping { base, len };
+        let mapping = FileMapping {
+            base,
+            len,
+            guard: None,
+        };
         (!mapping.are_there(beyond / PAGE, 1)).then_some(mapping)
+    }
+
+    /// Maps a file as [`FileMapping::new`] does, to [copy](FileMapping::copy) from it. Returns
+    /// `None` also if there are too many mappings.
+    pub(super) fn guarded(file: &File, size: u64) -> Option<FileMapping> {
+        let mut mapping = FileMapping::new(file, size)?;
+        let len = mapping.len + PAGE;
+        mapping.guard = Some(sigbus::Guard::new(mapping.base as usize, len, PAGE).ok()?);
+        Some(mapping)
+    }
+
+    /// Copies the bytes at `offset` of a guarded mapping to memory. Returns false if they are not
+    /// all in memory, or the file was cut short meanwhile; what was copied then means nothing.
+    pub(super) fn copy(&self, offset: u64, to: &[Mem]) -> bool {
+        let guard = self.guard.as_ref().expect("the mapping is guarded");
+        // Zeroes have taken the place of pages since the first fault.
+        if guard.has_faulted() {
+            return false;
+        }
+        let len = to.iter().map(Mem::len).sum();
+        let Some(from) = self.resident(offset, len) else {
+            return false;
+        };
+        copy_ranges(to, &[from]);
+        !guard.has_faulted()
     }
 
     /// Returns a range of the file if all its pages are in memory, so that reading them waits for
@@ -87,6 +123,8 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
+        // Before the addresses can be another mapping's.
+        self.guard = None;
         // SAFETY: the range was mapped by `new`, and no part of it is in use any more.
         unsafe { libc::munmap(self.base, self.len + PAGE) };
     }
@@ -95,6 +133,7 @@ impl Drop for FileMapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::Region;
     use std::io::Write;
     use std::os::unix::fs::FileExt;
 
@@ -105,6 +144,25 @@ mod tests {
         file.set_len(size).expect("it may grow");
         let mapping = FileMapping::new(&file, size).expect("address space");
         (file, mapping)
+    }
+
+    #[test]
+    fn a_copy_counts_for_nothing_once_a_page_was_gone_under_it() {
+        let content: Vec<u8> = (0..8 * PAGE).map(|at| (at / 7) as u8).collect();
+        let (file, _) = mapped(&content, content.len() as u64);
+        let mapping = FileMapping::guarded(&file, content.len() as u64).expect("room");
+        let to = Region::new(8 * PAGE).expect("address space");
+        let parts = [to.mem(0, 100), to.mem(100, 5 * PAGE)];
+        assert!(mapping.copy(300, &parts));
+        let copied = to.mem(0, 100 + 5 * PAGE);
+        assert_eq!(bytes(copied), content[300..400 + 5 * PAGE]);
+        file.set_len(3 * PAGE as u64).expect("it may shrink");
+        assert!(!mapping.copy(0, &parts), "pages are missing");
+        assert!(mapping.copy(0, &parts[..1]), "others are there");
+        // As if the file had been cut short between the question and the copy.
+        let gone = Mem::of_mapping(mapping.base, 4 * PAGE, PAGE);
+        assert_eq!(bytes(gone), [0; PAGE]);
+        assert!(!mapping.copy(0, &parts[..1]), "zeroes may be in its place");
     }
 
     fn bytes(mem: Mem) -> Vec<u8> {

@@ -4,8 +4,8 @@
 //! ends; dropping it returns its pages, not its addresses. A [`Mem`] is a range of a region, freely
 //! copied and therefore always mapped: whatever becomes of an I/O, the kernel never writes into
 //! memory that has another use by now. Memory of other origin keeps this promise by its own means:
-//! a mapped file is only read by the kernel, and outlives the replies that are sent from it; memory
-//! of a guest (`frontend::vhost_user`) stays mapped until no I/O uses it.
+//! a mapped file is only read, and outlives the replies that are sent from it; memory of a guest
+//! (`frontend::vhost_user`) stays mapped until no I/O uses it.
 //!
 //! Bytes are only copied in and out, never borrowed, because the kernel may be working on them. The
 //! loop ensures that no other thread copies meanwhile: it does not touch a buffer of an I/O until

@@ -487,6 +487,7 @@ impl Ring {
         // Completions that `submit` has taken to make room count too.
         let waiting = !self.completions.is_empty() || !self.ring.completion().is_empty();
         match timeout {
+            Some(Duration::ZERO) if self.is_nothing_to_enter_for() => Ok(()),
             Some(Duration::ZERO) => self.submit(0, None),
             _ if waiting => self.submit(0, None),
             timeout => match self.busy_poll {
@@ -495,6 +496,12 @@ impl Ring {
                 _ => self.submit(1, timeout),
             },
         }
+    }
+
+    /// Returns true if the kernel has nothing to take and nothing to hand over.
+    fn is_nothing_to_enter_for(&mut self) -> bool {
+        let queue = self.ring.submission();
+        queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
     }
 
     /// Appends the completions to `out`, oldest first.

@@ -172,8 +172,9 @@ fn every_byte_is_as_in_a_copy(config: Config, socket: &Path) {
 
 #[test]
 fn every_byte_is_as_in_a_copy_over_several_queues() {
-    for file in [false, true] {
-        let dir = on_disk();
+    let in_memory = || tempfile::tempdir_in("/dev/shm").unwrap();
+    // Long reads of a file on tmpfs are copied, those of a hole are not.
+    for (dir, file) in [(on_disk(), false), (on_disk(), true), (in_memory(), true)] {
         let (config, socket) = backing(dir.path(), file, 8 * MIB);
         every_byte_is_as_in_a_copy(config, &socket);
     }
@@ -186,6 +187,31 @@ fn every_byte_is_as_in_a_copy_on_emulated_devices() {
         let (config, socket) = emulated(dir.path(), file, 8 * MIB);
         every_byte_is_as_in_a_copy(config, &socket);
     }
+}
+
+#[test]
+fn a_guest_reads_nothing_of_a_file_in_memory_that_was_cut_short() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (config, socket) = backing(dir.path(), true, MIB);
+    let server = Server::start(config);
+    let mut guest = Guest::start(&socket, ALL, 1);
+    let data = [7; DATA_MAX];
+    for sector in (0..MIB / 512).step_by(DATA_MAX / 512) {
+        guest.write(sector, &data);
+    }
+    assert_eq!(guest.read(0, DATA_MAX), data);
+    let mut options = std::fs::File::options();
+    let file = options
+        .write(true)
+        .open(dir.path().join("disk.raw"))
+        .unwrap();
+    // In the middle of a page, whose rest reads as zeroes from now on.
+    file.set_len(MIB - 1000).unwrap();
+    let last = (MIB - DATA_MAX as u64) / 512;
+    let (answer, _) = guest.ask(IN, last, &data);
+    assert_eq!((answer.status, answer.written), (1, 1), "an I/O error");
+    guest.leave();
+    drop(server);
 }
 
 #[test]

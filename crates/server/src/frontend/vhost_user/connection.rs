@@ -20,7 +20,6 @@ use super::dirty_log::DirtyLog;
 use super::guest_memory::GuestMemory;
 use super::mailbox::{Change, LoopEnd};
 use super::request::{self, Limits, Request, Task};
-use super::sigbus;
 use super::virtqueue::{Chain, Fault, Virtqueue};
 use crate::buffer::{Buffer, Mem};
 use crate::frontend::interface::{
@@ -29,6 +28,7 @@ use crate::frontend::interface::{
 };
 use crate::frontend::{Failure, Volume};
 use crate::ring::{Completion, FileId};
+use crate::sigbus;
 
 /// Most queues of a device.
 pub(super) const QUEUES_MAX: usize = 64;
@@ -42,8 +42,8 @@ const AGAIN: u8 = 121;
 /// Failed notification or cancellation.
 const FAILED: u8 = 122;
 const _: () = assert!(KICK as usize + QUEUES_MAX <= BELL as usize && FAILED <= EVENT_MAX);
-// Queues are bits of a word.
-const _: () = assert!(QUEUES_MAX <= u64::BITS as usize);
+// Queues are the bits of a word, which is rotated to look at them in turn.
+const _: () = assert!(QUEUES_MAX == u64::BITS as usize);
 
 /// Connection of a hypervisor on its way to a loop.
 #[derive(Debug)]
@@ -112,6 +112,8 @@ pub(crate) struct Connection {
     queues: Vec<Option<Queue>>,
     /// File that locks the record of requests in flight, while a queue with a record runs.
     lock: Option<FileId>,
+    /// Queues that run, as bits, so that the places of others are not looked at.
+    running: u64,
     /// Queue that is looked at first.
     next: usize,
     /// Queues with answers that the driver does not see yet, as bits.
@@ -156,6 +158,7 @@ impl Connection {
             log: None,
             queues: (0..QUEUES_MAX).map(|_| None).collect(),
             lock: None,
+            running: 0,
             next: 0,
             unpublished: 0,
             in_flight: 0,
@@ -187,14 +190,17 @@ impl Connection {
         if matches!(self.change, Some(Change::Memory { .. })) {
             return Ok(None);
         }
-        for n in 0..self.queues.len() {
-            let index = (self.next + n) % self.queues.len();
-            let Some(queue) = self.queues[index].as_mut().filter(|q| q.is_active()) else {
+        let mut rest = self.running.rotate_right(self.next as u32);
+        while rest != 0 {
+            let index = (self.next + rest.trailing_zeros() as usize) % QUEUES_MAX;
+            rest &= rest - 1;
+            let queue = self.queues[index].as_mut().expect("the queue runs");
+            if !queue.is_active() {
                 continue;
-            };
+            }
             queue.ring.suppress_kicks(self.log.as_deref());
             if let Some(head) = queue.ring.take(&self.memory, &mut self.chain)? {
-                self.next = (index + 1) % self.queues.len();
+                self.next = (index + 1) % QUEUES_MAX;
                 return Ok(Some((index, head)));
             }
         }
@@ -374,6 +380,7 @@ impl Connection {
             enabled,
             stopping: false,
         });
+        self.running |= 1 << index;
         let token = port.token(KICK + index as u8);
         port.ring.await_signals(kick, token);
         self.set_call(port, index, call)
@@ -420,6 +427,7 @@ impl Connection {
 
     fn remove_queue(&mut self, port: &mut Port<'_>, index: usize) {
         let queue = self.queues[index].take().expect("the queue runs");
+        self.running &= !(1 << index);
         for file in [Some(queue.kick), queue.call].into_iter().flatten() {
             drop(port.ring.remove_file(file));
         }

@@ -12,9 +12,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use super::sigbus;
 use crate::buffer::{Mem, PAGE};
 use crate::ring::sys;
+use crate::sigbus;
 use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Smallest page in bytes.

@@ -20,7 +20,6 @@ mod inflight;
 mod mailbox;
 mod request;
 mod session;
-mod sigbus;
 mod virtqueue;
 
 pub(crate) use back_channel::ConfigNotices;

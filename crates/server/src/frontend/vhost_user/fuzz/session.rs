@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -27,10 +27,11 @@ use crate::command::{Command, NewConnection};
 use crate::config;
 use crate::connections::VmConnections;
 use crate::event_loop::{Files, LoopHandle, Prepared};
+use crate::frontend::vhost_user::Session;
 use crate::frontend::vhost_user::guest_memory::testing::named_memfd;
-use crate::frontend::vhost_user::{Session, sigbus};
 use crate::frontend::{Opening, Volume};
 use crate::fuzz::Choices;
+use crate::sigbus;
 
 /// Two devices, each with a disk for the guest and one for its neighbour. Loops complete I/O on
 /// memory at once and have files read and written by the kernel's workers.
@@ -122,7 +123,9 @@ impl Device {
             let (handle, _) = spawned.unwrap_or_else(|error| panic!("{error}"));
             Device::new(handle, disks)
         };
-        [0, 1].map(device).into()
+        let devices = [0, 1].map(device).into();
+        AT_REST.store(sigbus::mappings(), Ordering::Relaxed);
+        devices
     }
 
     fn new(handle: LoopHandle, disks: Vec<(Volume, Arc<VmConnections>)>) -> Device {
@@ -553,14 +556,14 @@ fn wait_until(otherwise: &str, condition: impl Fn() -> bool) {
 fn is_mapped(name: &str) -> bool {
     // Without other tests the table of the handler knows it, too, at less cost.
     if cfg!(not(test)) {
-        return sigbus::mappings() != NEIGHBOURS;
+        return sigbus::mappings() != AT_REST.load(Ordering::Relaxed);
     }
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the process's mappings");
     maps.contains(name)
 }
 
-/// Number of neighbours, each with one region.
-const NEIGHBOURS: usize = 2;
+/// Number of mappings without a guest: those of the neighbours, and of files on tmpfs.
+static AT_REST: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of open files; 0 among other tests, which open some.
 fn open_files() -> usize {

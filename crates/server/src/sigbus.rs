@@ -1,9 +1,10 @@
-//! Guest memory whose file was cut short under its mapping.
+//! Mapped files that are cut short under their mapping: guest memory, and files on tmpfs.
 //!
 //! An access to such a page raises SIGBUS, which would end the daemon and all its other guests. The
-//! handler puts zeroes there instead, up to the end of the region, and marks the region; its
-//! connection is then closed before anything is answered. So it is for a page that the hardware
-//! has lost. The kernel's own accesses, for I/O, fail with `EFAULT` and raise nothing.
+//! handler puts zeroes there instead, up to the end of the mapping, and marks the mapping: the
+//! connection of a guest whose memory it is is then closed before anything is answered, and what
+//! was copied from a disk's file is read again by a system call. So it is for a page that the
+//! hardware has lost. The kernel's own accesses, for I/O, fail with `EFAULT` and raise nothing.
 
 use std::io;
 use std::sync::Once;
@@ -11,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use crate::vm_resources::VM_REGIONS_MAX;
 
-/// Most mappings at a time, over all guests: those of sixteen VMs that have all they may. The
-/// kernel's limit on mappings of a process, 65,530, has room for two of each, as one that was cut
-/// short needs.
+/// Most mappings at a time, over all guests and files: those of sixteen VMs that have all they
+/// may. The kernel's limit on mappings of a process, 65,530, has room for two of each, as one that
+/// was cut short needs.
 const ENTRIES: usize = 16_384;
 const _: () = assert!(ENTRIES as u64 == 16 * VM_REGIONS_MAX);
 
@@ -67,7 +68,7 @@ static FAULTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns a number that changes whenever a page of any mapping was not there.
 #[inline]
-pub(super) fn faults() -> usize {
+pub(crate) fn faults() -> usize {
     FAULTS.load(Ordering::Relaxed)
 }
 
@@ -84,18 +85,20 @@ static TABLE: [Entry; ENTRIES] = [const {
 
 /// Entry of a mapping, which must be dropped before it is unmapped.
 #[derive(Debug)]
-pub(super) struct Guard(usize);
+pub(crate) struct Guard(usize);
 
 impl Guard {
     /// Looks after `len` bytes at `base`, in pages of `page` bytes.
     ///
     /// # Errors
     /// If there are too many mappings.
-    pub(super) fn new(base: usize, len: usize, page: usize) -> io::Result<Guard> {
+    pub(crate) fn new(base: usize, len: usize, page: usize) -> io::Result<Guard> {
         install();
         let free = |entry: &Entry| !entry.taken.swap(true, Ordering::Acquire);
         let Some(at) = TABLE.iter().position(free) else {
-            return Err(io::Error::other("too many regions of guest memory"));
+            return Err(io::Error::other(
+                "too many mappings of guest memory and files",
+            ));
         };
         let entry = &TABLE[at];
         entry.faulted.store(false, Ordering::Relaxed);
@@ -105,7 +108,7 @@ impl Guard {
 
     /// Returns true if a page of the mapping was not there when it was accessed.
     #[inline]
-    pub(super) fn has_faulted(&self) -> bool {
+    pub(crate) fn has_faulted(&self) -> bool {
         TABLE[self.0].faulted.load(Ordering::Relaxed)
     }
 }
