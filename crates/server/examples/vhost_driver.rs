@@ -26,7 +26,7 @@ use vhost_guest::{
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../tests/suite/common/vhost_guest.rs"]
-mod vhost_guest;
+pub(crate) mod vhost_guest;
 
 /// Magic numbers of requests and of simple replies.
 const REQUEST: u32 = 0x2560_9513;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use crate::daemon::{Daemon, Scratch, wait_for};
 use crate::fuse::mounted;
+use crate::power::vhost_driver::vhost_guest::{ALL, Guest, IN, OUT};
 use crate::tool::{Running, arg, have, run, skipped};
-use crate::vhost_guest::{ALL, Guest, IN, OUT};
 
 /// nbdkit's script: a file, of which the first request that finds `hold` waits for `release`.
 const SCRIPT: &str = r#"

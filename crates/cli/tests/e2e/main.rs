@@ -34,10 +34,6 @@ mod tool;
 mod transfers;
 mod tuning;
 mod verify;
-/// Guest of the daemon's own tests, which needs no hypervisor.
-#[path = "../../../server/tests/suite/common/vhost_guest.rs"]
-#[allow(dead_code, unreachable_pub)]
-mod vhost_guest;
 mod vhost_user_program;
 
 /// Runs a test function, which takes a [`daemon::Backing`], once on each kind of backing.

@@ -6,7 +6,7 @@ use crate::tool::{Running, arg, have, skipped};
 
 #[allow(unreachable_pub)]
 #[path = "../../../server/examples/vhost_driver.rs"]
-mod vhost_driver;
+pub(crate) mod vhost_driver;
 
 /// Exit status of the power-cut lab where the machine lacks what it needs.
 const CANNOT: i32 = 77;
