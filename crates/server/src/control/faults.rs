@@ -1,6 +1,6 @@
 //! `/v1/disks/{export}/faults`: fault rules of a disk.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tidegate_api::fault::DiskFaultsView;
@@ -8,6 +8,7 @@ use tidegate_api::fault::DiskFaultsView;
 use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse_body};
+use super::path::Path;
 use super::plane::Plane;
 use super::view;
 use crate::command::{DiskSnapshot, FaultChange};

@@ -2,7 +2,7 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -17,6 +17,7 @@ use tidegate_core::time::Nanos;
 use tidegate_units as units;
 
 use super::error::{ApiError, ApiResult, json};
+use super::path::Path;
 use super::plane::Plane;
 use super::view;
 use super::{ANSWER_TIMEOUT, Api, BODY_BYTES_MAX};

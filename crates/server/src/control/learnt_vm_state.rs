@@ -1,6 +1,6 @@
 //! `/v1/vms/{name}/learnt`: export and import of the state that the policy has learnt of a VM.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use tidegate_api::query::LearntQuery;
@@ -8,6 +8,7 @@ use tidegate_api::query::LearntQuery;
 use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse_body, parse_query};
+use super::path::Path;
 use super::plane::Plane;
 use super::view;
 use crate::learnt_state_file::LearntStateFile;

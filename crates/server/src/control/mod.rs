@@ -29,6 +29,7 @@ mod faults;
 pub(crate) mod fuzz;
 mod handlers;
 mod learnt_vm_state;
+mod path;
 mod plane;
 mod put_conflicts;
 mod schedule;

@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use jiff::Timestamp;
@@ -30,6 +30,7 @@ use super::Api;
 use super::admit::{self, Proposal};
 use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, change_query, in_time, ok, parse_body};
+use super::path::Path;
 use super::plane::Plane;
 use super::view;
 use crate::command::VmSnapshot;

@@ -1,6 +1,6 @@
 //! `/v1/vms/{name}/job` and `/v1/jobs`: deadline transfers.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use tidegate_api::query::TransferQuery;
@@ -10,6 +10,7 @@ use super::Api;
 use super::admit::Proposal;
 use super::error::{ApiResult, json};
 use super::handlers::{Body, in_time, ok, parse_body, parse_query};
+use super::path::Path;
 use super::plane::Plane;
 use super::view::{self, DisplayTime};
 use crate::command::VmSnapshot;

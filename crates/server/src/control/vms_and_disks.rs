@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde_json::Value;
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::admit::Proposal;
 use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, change_query, ok, parse_body};
+use super::path::Path;
 use super::plane::Plane;
 use super::put_conflicts;
 use super::view;

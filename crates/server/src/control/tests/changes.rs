@@ -362,3 +362,18 @@ async fn fault_rules_are_set_shown_and_taken_away() {
     let (_, device) = ask(&plane, "GET", "/v1/devices/disk0", "").await;
     assert_eq!(device.get("disks_with_faults"), None);
 }
+
+#[tokio::test]
+async fn a_name_that_is_no_text_is_an_error_of_the_api() {
+    let daemon = Pretended::new();
+    for (method, path) in [
+        ("GET", "/v1/vms/%ff"),
+        ("PUT", "/v1/vms/a%f2b"),
+        ("PATCH", "/v1/vms/oltp/disks/%c3"),
+        ("DELETE", "/v1/disks/oltp/faults/%80"),
+    ] {
+        let (status, body) = ask(&daemon, method, path, "{}").await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(body["error"]["what"], "a name in the path is not UTF-8");
+    }
+}

@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -135,9 +135,12 @@ impl SocketOffer {
         if !is_offer {
             return Ok(None);
         }
-        let (_, file) = front_end.recv_with_fd(&mut seen).map_err(io::Error::from)?;
+        let mut files = receive_files(front_end, &mut seen)?;
+        if files.len() > 1 {
+            return Err(io::Error::other("an offer of more than one socket"));
+        }
         Ok(Some(SocketOffer {
-            file,
+            file: files.pop(),
             needs_reply: flags & NEED_REPLY != 0,
         }))
     }
@@ -152,6 +155,26 @@ impl SocketOffer {
         let header = header(request, VERSION | REPLY, status.len() as u32);
         front_end.write_all(&[&header[..], &status].concat())
     }
+}
+
+/// Receives bytes and the files that are attached to them.
+///
+/// # Errors
+/// If there are more than two files, all of which are closed then.
+fn receive_files(front_end: &UnixStream, to: &mut [u8; HEADER]) -> io::Result<Vec<File>> {
+    let mut descriptors = [0; 2];
+    let mut parts = [libc::iovec {
+        iov_base: to.as_mut_ptr().cast(),
+        iov_len: to.len(),
+    }];
+    // For two, because the kernel passes files in pairs: a control message for one has room for
+    // another, which `recv_with_fd` neither returns nor closes.
+    // SAFETY: the bytes are ours, and may be any.
+    let received = unsafe { front_end.recv_with_fds(&mut parts, &mut descriptors) };
+    let (_, files) = received.map_err(io::Error::from)?;
+    // SAFETY: descriptors that were received just now have no other owner.
+    let own = |&fd: &i32| unsafe { File::from_raw_fd(fd) };
+    Ok(descriptors[..files].iter().map(own).collect())
 }
 
 fn header(request: u32, flags: u32, len: u32) -> [u8; HEADER] {
@@ -269,6 +292,29 @@ mod tests {
         theirs.read_exact(&mut reply).expect("an answer");
         assert_eq!(reply[..HEADER], header(21, 5, 8));
         assert_eq!(reply[HEADER..], [0; 8]);
+    }
+
+    #[test]
+    fn an_offer_of_several_files_is_refused_and_none_of_them_stays_open() {
+        use std::os::fd::AsRawFd;
+        for count in 2..=5 {
+            let (theirs, ours) = UnixStream::pair().expect("a pair");
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            let files = vec![writer.as_raw_fd(); count];
+            let offer = header(21, 1, 0);
+            theirs.send_with_fds(&[&offer[..]], &files).expect("room");
+            drop(writer);
+            assert!(SocketOffer::receive(&ours).is_err(), "{count} files");
+            let mut poll = libc::pollfd {
+                fd: reader.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one entry of ours.
+            let ready = unsafe { libc::poll(&mut poll, 1, 0) };
+            assert_eq!(ready, 1, "one of {count} files is open");
+            assert_eq!(poll.revents, libc::POLLHUP, "no writer is left");
+        }
     }
 
     #[test]
