@@ -154,14 +154,14 @@ fn a_vm_kept_in_newer_words_is_named_and_its_record_stays() {
         assert_eq!(version, 1);
         words.to_owned()
     };
-    vms.insert("bulk", (2, 0, &*words)).expect("writes");
+    vms.insert("bulk", (3, 0, &*words)).expect("writes");
     drop(vms);
     write.commit().expect("writes");
     drop(database);
 
     let before = fs::read(&file).expect("there");
     let message = stderr(&copies.tidegate(&["check", "tidegate.toml"]));
-    for part in ["\"bulk\"", "has version 2", "Tidegate that wrote it"] {
+    for part in ["\"bulk\"", "has version 3", "Tidegate that wrote it"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert!(
@@ -185,7 +185,7 @@ fn a_vm_kept_in_newer_words_is_named_and_its_record_stays() {
         .iter()
         .find(|record| record.name == "bulk")
         .expect("kept");
-    assert!(bulk.words().expect_err("newer").contains("version 2"));
+    assert!(bulk.words().expect_err("newer").contains("version 3"));
 }
 
 #[test]
