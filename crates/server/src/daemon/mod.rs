@@ -512,11 +512,12 @@ fn bind_vhost_user(
     for listen in &config.listeners {
         if let ListenAddress::VhostUser { path, mode } = &listen.address {
             let list = ExportList::new(listen, catalogue.clone());
-            let listener = VhostUserListener::new(path.clone(), *mode, listen.owner.clone(), list);
-            listener.bind().map_err(|source| StartError::Bind {
-                place: listen.place.clone().map(Box::new),
-                source,
-            })?;
+            let listener = VhostUserListener::new(path.clone(), *mode, &listen.owner, list)
+                .and_then(|listener| listener.bind().map(|()| listener))
+                .map_err(|source| StartError::Bind {
+                    place: listen.place.clone().map(Box::new),
+                    source,
+                })?;
             listeners.push(Arc::new(listener));
         }
     }

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use tokio::net;
 
 use super::ExportList;
-use super::socket::{BindError, Bound, Peer, Stream};
+use super::socket::{BindError, Bound, FileOwner, Peer, Stream};
 use super::vhost_user::{Place, Socket, accept_front_ends, begin_session};
-use crate::config::SocketOwner;
 use crate::ring::sys::{self, Inherited};
 
 /// File mode of a socket that the program makes.
@@ -52,7 +51,7 @@ impl OwnSocket {
     /// # Errors
     /// If another process listens there already, or a system call fails.
     pub fn bind(path: &Path) -> Result<OwnSocket, BindError> {
-        Bound::unix(path, MODE, &SocketOwner::default()).map(|bound| OwnSocket(Kind::Bound(bound)))
+        Bound::unix(path, MODE, FileOwner::default()).map(|bound| OwnSocket(Kind::Bound(bound)))
     }
 
     /// Uses a socket that the process was started with. To be called before the process opens

@@ -5,7 +5,6 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -110,6 +109,42 @@ fn help_with_binding(address: &str, error: io::ErrorKind) -> Option<String> {
     Some(help.to_owned())
 }
 
+/// Owner and group of a socket's file by number. `None` leaves those of the daemon's process.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct FileOwner {
+    user: Option<u32>,
+    group: Option<u32>,
+}
+
+impl FileOwner {
+    /// Looks the names of an owner and a group up, which may block: to be called when the daemon
+    /// starts. `socket` is the path of the socket in errors.
+    ///
+    /// # Errors
+    /// If a name is not known, or the name service fails.
+    pub(super) fn look_up(owner: &SocketOwner, socket: &Path) -> Result<FileOwner, BindError> {
+        type LookUp = fn(&str) -> io::Result<Option<u32>>;
+        let id = |what, name: &Option<String>, look_up: LookUp| {
+            let Some(name) = name else {
+                return Ok(None);
+            };
+            if let Ok(id) = name.parse() {
+                return Ok(Some(id));
+            }
+            let (path, name) = (socket.to_owned(), name.clone());
+            match look_up(&name) {
+                Ok(None) => Err(BindError::NoAccount { path, what, name }),
+                Ok(id) => Ok(id),
+                Err(source) => Err(BindError::Owner { path, source }),
+            }
+        };
+        Ok(FileOwner {
+            user: id("user", &owner.user, sys::user_id)?,
+            group: id("group", &owner.group, sys::group_id)?,
+        })
+    }
+}
+
 /// Bound listener. Dropping it removes the file of a unix socket.
 #[derive(Debug)]
 pub struct Bound {
@@ -136,7 +171,9 @@ impl Bound {
     /// For a template of sockets, which a [`VhostUserListener`](super::VhostUserListener) binds.
     pub fn new(address: &ListenAddress, owner: &SocketOwner) -> Result<Bound, BindError> {
         match address {
-            ListenAddress::Unix { path, mode } => bind_unix(path, *mode, owner),
+            ListenAddress::Unix { path, mode } => {
+                bind_unix(path, *mode, FileOwner::look_up(owner, path)?)
+            }
             ListenAddress::Tcp(address) => bind_tcp(*address),
             ListenAddress::VhostUser { .. } => panic!("a template is no address"),
         }
@@ -146,7 +183,7 @@ impl Bound {
     ///
     /// # Errors
     /// As for [`Bound::new`].
-    pub(super) fn unix(path: &Path, mode: u32, owner: &SocketOwner) -> Result<Bound, BindError> {
+    pub(super) fn unix(path: &Path, mode: u32, owner: FileOwner) -> Result<Bound, BindError> {
         bind_unix(path, mode, owner)
     }
 
@@ -168,7 +205,7 @@ impl Drop for Bound {
     }
 }
 
-fn bind_unix(path: &Path, mode: u32, owner: &SocketOwner) -> Result<Bound, BindError> {
+fn bind_unix(path: &Path, mode: u32, owner: FileOwner) -> Result<Bound, BindError> {
     let failed = |what| {
         move |source| BindError::Io {
             address: path.display().to_string(),
@@ -176,7 +213,7 @@ fn bind_unix(path: &Path, mode: u32, owner: &SocketOwner) -> Result<Bound, BindE
             source,
         }
     };
-    let (user, group) = ids(path, owner)?;
+    let FileOwner { user, group } = owner;
     check_path_free(path)?;
     // Bound under a temporary name and renamed once owner and mode are set: no client connects
     // before that, and a stale socket is replaced atomically.
@@ -217,27 +254,6 @@ fn bind_unix(path: &Path, mode: u32, owner: &SocketOwner) -> Result<Bound, BindE
     })
 }
 
-/// Returns the numbers of a socket's owner and group.
-fn ids(path: &Path, owner: &SocketOwner) -> Result<(Option<u32>, Option<u32>), BindError> {
-    type Look = fn(&str) -> io::Result<Option<u32>>;
-    let id = |what, name: &Option<String>, look: Look| {
-        let Some(name) = name else {
-            return Ok(None);
-        };
-        if let Ok(id) = name.parse() {
-            return Ok(Some(id));
-        }
-        let (path, name) = (path.to_owned(), name.clone());
-        match look(&name) {
-            Ok(None) => Err(BindError::NoAccount { path, what, name }),
-            Ok(id) => Ok(id),
-            Err(source) => Err(BindError::Owner { path, source }),
-        }
-    };
-    let user = id("user", &owner.user, sys::user_id)?;
-    Ok((user, id("group", &owner.group, sys::group_id)?))
-}
-
 /// Checks that a path is free or holds a socket on which no process listens.
 fn check_path_free(path: &Path) -> Result<(), BindError> {
     let meta = match std::fs::symlink_metadata(path) {
@@ -257,9 +273,10 @@ fn check_path_free(path: &Path) -> Result<(), BindError> {
             path: path.to_owned(),
         });
     }
-    match StdUnixStream::connect(path) {
-        // Only this error says that no process listens.
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+    // Does not wait for a listener that accepts nobody: the owner of the directory may be hostile,
+    // and the control thread binds sockets of disks that are added.
+    match sys::is_listened_on(path) {
+        Ok(false) => Ok(()),
         _ => Err(BindError::InUse {
             path: path.to_owned(),
         }),

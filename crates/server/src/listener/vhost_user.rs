@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::disk_user::DiskUser;
-use super::socket::{BindError, Bound, Peer, Stream};
+use super::socket::{BindError, Bound, FileOwner, Peer, Stream};
 use super::{ACCEPT_RETRY_DELAY, ExportList, Listener};
 use crate::config::{SocketOwner, SocketTemplate};
 use crate::frontend::Opening;
@@ -31,7 +31,7 @@ const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct VhostUserListener {
     path: SocketTemplate,
     mode: u32,
-    owner: SocketOwner,
+    owner: FileOwner,
     list: ExportList,
     sockets: Mutex<BTreeMap<PathBuf, Socket>>,
 }
@@ -46,21 +46,25 @@ pub(super) struct Socket {
 }
 
 impl VhostUserListener {
-    /// Makes a listener without sockets.
+    /// Makes a listener without sockets. Looks the names of owner and group up, once for all
+    /// sockets of disks that are added later.
+    ///
+    /// # Errors
+    /// If the owner or the group is not known.
     pub fn new(
         path: SocketTemplate,
         mode: u32,
-        owner: SocketOwner,
+        owner: &SocketOwner,
         list: ExportList,
-    ) -> VhostUserListener {
-        let sockets = Mutex::default();
-        VhostUserListener {
+    ) -> Result<VhostUserListener, BindError> {
+        let owner = FileOwner::look_up(owner, Path::new(&path.to_string()))?;
+        Ok(VhostUserListener {
             path,
             mode,
             owner,
             list,
-            sockets,
-        }
+            sockets: Mutex::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Socket>> {
@@ -74,7 +78,7 @@ impl VhostUserListener {
     /// The first error; the sockets that were bound are removed when the listener is dropped.
     pub fn bind(&self) -> Result<(), BindError> {
         for (path, disk) in self.wanted() {
-            let bound = Bound::unix(&path, self.mode, &self.owner)?;
+            let bound = Bound::unix(&path, self.mode, self.owner)?;
             self.lock().insert(path, Socket::new(bound, disk));
         }
         Ok(())
@@ -151,7 +155,7 @@ impl VhostUserListener {
         if let Some(socket) = sockets.get(path) {
             return Some(socket.clone());
         }
-        match Bound::unix(path, self.mode, &self.owner) {
+        match Bound::unix(path, self.mode, self.owner) {
             Ok(bound) => {
                 let socket = Socket::new(bound, disk);
                 sockets.insert(path.clone(), socket.clone());

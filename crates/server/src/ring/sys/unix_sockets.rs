@@ -1,0 +1,95 @@
+//! Unix sockets: whether a process listens.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::check;
+
+/// Returns true if a process listens on the unix socket at a path. Does not wait: the error
+/// `EAGAIN`, of a listener whose accept queue is full, shows that there is a listener.
+///
+/// # Errors
+/// If the path is too long for a socket, or no socket can be opened.
+pub fn is_listened_on(path: &Path) -> io::Result<bool> {
+    let address = address_of(path)?;
+    let socket = open_stream()?;
+    match connect(&socket, &address) {
+        // Only this error says that no process listens.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Ok(()) | Err(_) => Ok(true),
+    }
+}
+
+fn address_of(path: &Path) -> io::Result<libc::sockaddr_un> {
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: `sockaddr_un` consists of integers, for which zeroes are valid.
+    let mut address: libc::sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // The path ends with a zero byte, so it is shorter than the field.
+    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    Ok(address)
+}
+
+/// Opens a stream socket that does not block.
+fn open_stream() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: takes and returns integers.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    check(fd)?;
+    // SAFETY: the call has just opened the descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn connect(socket: &OwnedFd, address: &libc::sockaddr_un) -> io::Result<()> {
+    let pointer = std::ptr::from_ref(address).cast();
+    let len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: `pointer` and `len` describe `address`, which outlives the call.
+    check(unsafe { libc::connect(socket.as_raw_fd(), pointer, len) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Connects to a listener until its accept queue is full.
+    fn fill(path: &Path) -> Vec<OwnedFd> {
+        let address = address_of(path).expect("short");
+        let mut clients = Vec::new();
+        loop {
+            let socket = open_stream().expect("opens");
+            match connect(&socket, &address) {
+                Ok(()) => clients.push(socket),
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+                    return clients;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_listener_that_accepts_nobody_is_seen_without_waiting() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).expect("binds");
+        assert!(is_listened_on(&path).expect("looked"));
+        let clients = fill(&path);
+        assert!(!clients.is_empty());
+        // A connect that waits for room would wait for ever.
+        assert!(is_listened_on(&path).expect("looked"));
+        drop(listener);
+        assert!(!is_listened_on(&path).expect("looked"));
+        let long = dir.path().join("x".repeat(120));
+        assert!(is_listened_on(&long).is_err());
+    }
+}
