@@ -18,6 +18,8 @@ use super::interface::{Backing, Operation, Port, Reports, ResizeWork};
 use super::range_lock::RangeLocks;
 use crate::buffer::{Mem, Region};
 use crate::disk_file_monitor::Watched;
+#[cfg(test)]
+use crate::ring::faults::Injected;
 use crate::ring::{Completion, FileId, Ring, Step, sys};
 
 /// Shortest read in bytes of a file in memory that is copied from a mapping: for a shorter one, the
@@ -155,19 +157,25 @@ impl FileBacking {
         let token = Operation::Io(index).encode();
         loop {
             let step = slot.io.step(&self.open.facts, &mut ios.scratch);
+            let has_fault = false;
             #[cfg(test)]
-            if port.ring.inject_fault(id, step, &mut ios.scratch, token) {
-                return;
-            }
+            let has_fault = match port.ring.inject_fault(id, step, &mut ios.scratch, token) {
+                Injected::Nothing => has_fault,
+                Injected::Altered => true,
+                Injected::Replaced => return,
+            };
             match step {
                 Step::Bounce(len) => {
                     self.bounced += 1;
                     slot.io.give_bounce(port.plumbing.get(len));
                 }
-                Step::Read(offset) => match self.copy(offset, &ios.scratch) {
-                    Some(n) => slot.io.advance(&mut self.open.facts, Ok(n)),
-                    None => return port.ring.read(id, &ios.scratch, offset, token),
-                },
+                Step::Read(offset) => {
+                    let copied = (!has_fault).then(|| self.copy(offset, &ios.scratch));
+                    let Some(n) = copied.flatten() else {
+                        return port.ring.read(id, &ios.scratch, offset, token);
+                    };
+                    slot.io.advance(&mut self.open.facts, Ok(n));
+                }
                 Step::Write { offset, dsync } => {
                     return port.ring.write(id, &ios.scratch, offset, dsync, token);
                 }

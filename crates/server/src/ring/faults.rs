@@ -48,6 +48,17 @@ pub(crate) enum Fault {
     Late(Duration),
 }
 
+/// Effect of a fault on a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Injected {
+    /// Nothing.
+    Nothing,
+    /// The call has less to transfer or starts later. It must be the entry that is pushed next.
+    Altered,
+    /// The call was replaced and will complete with an error.
+    Replaced,
+}
+
 /// Returns the call that a step makes; `None` for steps without a system call.
 fn call(step: Step, ranges: &[Mem]) -> Option<Call> {
     let bytes = ranges.iter().map(|range| range.len() as u64).sum();
@@ -90,6 +101,9 @@ pub(super) struct FaultInjector {
     /// Results to report in place of the kernel's, by token: an error, or a maximum number of
     /// bytes.
     reports: HashMap<u64, Result<u32, i32>>,
+    /// Token of the entry that must be pushed next, because a pause is linked to it: any other
+    /// would be delayed in its place, also a send whose end nothing else reports.
+    delayed: Option<u64>,
 }
 
 impl FaultInjector {
@@ -112,6 +126,19 @@ impl FaultInjector {
         }
     }
 
+    /// Sets the result to report in place of the kernel's.
+    fn set_report(&mut self, token: u64, result: Result<u32, i32>) {
+        let earlier = self.reports.insert(token, result);
+        assert_eq!(earlier, None, "an earlier call did not go to the ring");
+    }
+
+    /// Checks an entry that is about to be pushed.
+    pub(super) fn check_next(&mut self, token: u64) {
+        if let Some(delayed) = self.delayed.take() {
+            assert_eq!(token, delayed, "the pause of another entry delays this one");
+        }
+    }
+
     /// Replaces the kernel's results by those that faults ask for.
     pub(super) fn report(&mut self, completions: &mut [Completion]) {
         for completion in completions {
@@ -125,44 +152,47 @@ impl FaultInjector {
 }
 
 impl Ring {
-    /// Applies the faults of a file to the call of a step. Returns true if the call was replaced
-    /// and will complete with an error. Otherwise the caller submits it with `ranges`, which may
-    /// have become shorter.
+    /// Applies the faults of a file to the call of a step. Unless the call was replaced, the caller
+    /// submits it with `ranges`, which may have become shorter.
     pub(crate) fn inject_fault(
         &mut self,
         file: FileId,
         step: Step,
         ranges: &mut Vec<Mem>,
         token: u64,
-    ) -> bool {
+    ) -> Injected {
         let Some(call) = call(step, ranges) else {
-            return false;
+            return Injected::Nothing;
         };
         match self.fault_injector.decide(file.0, call) {
-            Fault::None => {}
+            Fault::None => Injected::Nothing,
             Fault::Error(errno) => {
-                self.fault_injector.reports.insert(token, Err(errno));
+                self.fault_injector.set_report(token, Err(errno));
                 self.push(opcode::Nop::new().build(), token);
-                return true;
+                Injected::Replaced
             }
             Fault::Short(n) => {
                 // Direct I/O transfers whole blocks, so the kernel gets whole blocks and only the
                 // report is short.
                 let len = n.next_multiple_of(PAGE).min(call.len as usize);
-                self.fault_injector.reports.insert(token, Ok(n as u32));
+                self.fault_injector.set_report(token, Ok(n as u32));
                 let mut clipped = Vec::new();
                 sub_ranges(ranges, 0, len, &mut clipped);
                 *ranges = clipped;
+                Injected::Altered
             }
-            Fault::Late(by) => self.delay_next(by),
+            Fault::Late(by) => {
+                self.delay_next(by, token);
+                Injected::Altered
+            }
         }
-        false
     }
 
-    /// Delays the entry that is pushed next.
-    fn delay_next(&mut self, by: Duration) {
+    /// Delays the entry that is pushed next, which has the token `of`.
+    fn delay_next(&mut self, by: Duration, of: u64) {
         // The kernel reads the time at submission, which may be any time later, so it must stay in
         // memory.
         self.push_pause(Box::leak(Box::new(Timespec::from(by))), u64::MAX);
+        self.fault_injector.delayed = Some(of);
     }
 }

@@ -578,6 +578,8 @@ impl Ring {
         if self.ring.submission().is_full() {
             self.flush_full();
         }
+        #[cfg(test)]
+        self.fault_injector.check_next(token);
         let entry = entry.user_data(token);
         // SAFETY: bytes are `Mem`, mapped for as long as an operation may use them; vectors and
         // message headers lie in arenas that neither move nor are emptied before this entry was

@@ -167,7 +167,7 @@ pub fn drop_caches(file: &File) -> io::Result<()> {
     if file.metadata()?.file_type().is_block_device() {
         // SAFETY: the request takes no memory.
         match check(unsafe { libc::ioctl(file.as_raw_fd(), BLKFLSBUF as _, 0) }) {
-            // It takes CAP_SYS_ADMIN. Without it, pages that need not be written can be dropped.
+            // Without CAP_SYS_ADMIN, only pages that need not be written can be dropped.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             flushed => return flushed,
         }
