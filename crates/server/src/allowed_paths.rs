@@ -1,9 +1,8 @@
 //! Directories and devices that disks added by the control API may be on.
 //!
-//! Whoever writes the configuration file may name any file of the host in it. Whoever may only use
-//! the control API must not reach files by it that have nothing to do with VMs, so that the paths
-//! of disks that come by the API, and of those in the store, must lead into a list: key `allow` of
-//! `[paths]`.
+//! The author of the configuration file may name any file of the host. A client of the control API
+//! may not: the paths of disks from the API and from the store must lead into a list, the key
+//! `allow` of `[paths]`.
 //!
 //! ```text
 //!   path --links resolved--> in the list? --> opened --> path of the open file in the list?

@@ -125,7 +125,7 @@ impl Scene {
         let to = format!("unix:{}", arg(&self.shared.join("migration")));
         let socket = self.shared.join("migration");
         wait_for("the destination to listen", || socket.exists());
-        // It writes as fast as it can, and must stop all the same.
+        // The guest writes as fast as it can, so QEMU needs bandwidth to catch up.
         let limits = json!({ "max-bandwidth": 1u64 << 30, "downtime-limit": 5000 });
         self.monitor.ask("migrate-set-parameters", &limits);
         self.monitor.ask("migrate", &json!({ "uri": to }));
@@ -149,7 +149,7 @@ fn a_guest_migrates_and_keeps_every_file() {
     scene.migrate();
     scene.monitor.wait_for_migration("completed");
     assert_eq!(inactive(&scene.from).as_deref(), Some("handed_over"));
-    // It goes on at the destination, and all that it does reaches the file from there.
+    // The guest goes on at the destination, and what it writes reaches the file from there.
     moved.wait_for("kept", 10);
     assert_eq!(inactive(&scene.to), None);
     scene.guest.kill();

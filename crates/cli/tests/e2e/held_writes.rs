@@ -142,13 +142,13 @@ fn a_newer_write_is_not_overtaken(as_device: bool) {
         medium.scratch.join("held").exists()
     });
     let daemon = daemon.crash_while(|next| {
-        // It has found out that it must wait, and serves nobody.
+        // The next daemon has found out that it must wait, and serves no client.
         assert_eq!(
             next.log().matches("listening on").count(),
             2,
             "the first alone"
         );
-        assert!(guest.take_answers(0).is_empty(), "nobody answers");
+        assert!(guest.take_answers(0).is_empty(), "no answer yet");
         medium.release();
     });
     guest.reconnect(&socket);
@@ -172,7 +172,7 @@ fn a_newer_write_is_not_overtaken_on_a_block_device() {
     a_newer_write_is_not_overtaken(true);
 }
 
-/// The lock of a disk that is read-only is shared, and keeps nobody away.
+/// The lock of a disk that is read-only is shared, and keeps no other daemon away.
 #[test]
 fn an_old_read_has_ended_before_it_is_done_again() {
     let Some(medium) = SlowMedium::new(true) else {

@@ -79,6 +79,6 @@ fn a_guest_boots_by_a_socket_pair() {
     let words: Vec<_> = words.chain(arguments.iter().map(String::as_str)).collect();
     let qemu = start_with(&scratch, &words, ours.into());
     has_booted(qemu, &disk);
-    // It ends with its front-end.
+    // The program ends with its front-end.
     assert_eq!(program.succeed(), "");
 }

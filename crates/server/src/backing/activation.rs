@@ -192,7 +192,7 @@ impl Activation {
         };
         let (block_device, ..) = identity;
         measure(&self.path, &plain, block_device, false, &expected)?;
-        // What a guest wrote here before may look like anything.
+        // Content that a guest wrote before the hand-over may look like any format.
         if self.state() == ActivationState::Incoming {
             refuse_foreign(&self.path, &plain, &self.config)?;
             mark_raw(&self.path, &plain, &self.config);

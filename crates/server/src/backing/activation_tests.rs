@@ -81,7 +81,7 @@ fn what_was_not_looked_at_before_is_checked_under_the_lock() {
     to.lock().expect("a raw disk");
     to.set_state(ActivationState::HandedOver);
     to.unlock().expect("flushed");
-    // Its guest may write anything, also a header, before it comes back.
+    // The guest may write a header of another format before the disk comes back.
     std::fs::write(&path, &image).expect("writable");
     to.lock().expect("it was raw before");
 }

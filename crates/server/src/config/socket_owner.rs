@@ -30,7 +30,7 @@ impl fmt::Display for SocketOwner {
 /// Reads the name or number of a user or group.
 pub(super) fn account(field: &Field<'_>) -> Option<String> {
     let text = field.text()?;
-    // A colon ends a name in the system's files, and the empty name is nobody's.
+    // A colon ends a name in the system's files, and no account has an empty name.
     if text.is_empty() || text.contains([':', '\0']) {
         let what = format!("{} is not the name of a user or group", field.describe());
         field.error(

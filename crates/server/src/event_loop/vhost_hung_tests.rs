@@ -107,7 +107,9 @@ fn a_front_end_waits_for_a_slow_disk_that_goes_on() {
         guest.submit(0, OUT, n * 8, &[n as u8; 4096]);
     }
     guest.kick(0, 14);
+    let begun = Instant::now();
     while wait(server.handle.snapshot(0)).unwrap().vms[0].pending == 0 {
+        assert!(begun.elapsed() < STEP_TIMEOUT, "no request waits");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(guest.stop_queue(0), 14);

@@ -330,7 +330,7 @@ mod tests {
         }
         assert!(!budget.may_take_request());
         let mut budget = Budget::of_a_turn();
-        // Of the longest descriptions that a virtqueue has a turn takes few.
+        // A turn takes few requests with the longest chains that a virtqueue can have.
         let mut taken = 0;
         while budget.may_take_request() {
             budget.take_request();

@@ -82,8 +82,8 @@ const fn mode(help: &'static str) -> KeyInfo {
 
 /// Mode of the control API's socket.
 pub(super) const CONTROL_MODE: KeyInfo = mode(
-    "its file mode, in quotes. Whoever may write to this socket can read and change every disk, \
-     and every file that `[paths]` allows: see below",
+    "its file mode, in quotes. Clients of this socket can read and change every disk, and every \
+     file that `[paths]` allows: see below",
 );
 
 /// Path on which a listener listens.

@@ -286,7 +286,7 @@ impl Connection {
             Change::Memory { .. } => self.in_flight,
             Change::Stop { queue } => {
                 let queue = self.queues[queue].as_ref();
-                // Those that an earlier session left are taken again before the queue stops.
+                // Requests of an earlier session are taken again before the queue stops.
                 let requests = |queue: &Queue| match queue.enabled {
                     true => u32::from(queue.ring.in_flight()) + u32::from(queue.ring.left()),
                     false => queue.ring.in_flight().into(),

@@ -190,7 +190,7 @@ impl InflightRegion {
                 "{WHAT} of {bytes} bytes, where {needed} are needed"
             ));
         }
-        // What lies behind the tail is not used, however long the front-end says that it is.
+        // Bytes behind the tail are not used, whatever length the front-end gives.
         let len = bytes.min(layout.bytes());
         if !offset.is_multiple_of(PAGE as u64) {
             return Err(format!("{WHAT} at offset {offset}, which is no page"));

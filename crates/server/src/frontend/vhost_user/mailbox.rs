@@ -168,7 +168,7 @@ impl Mailbox {
     /// Ends the connection, and waits until the loop has let go of guest memory. The front-end is
     /// not kept waiting: its socket is closed before that.
     pub(super) fn leave(&self) {
-        // It may have gone already.
+        // The front-end may have gone already.
         let _ = self.socket.shutdown(Shutdown::Both);
         let mut state = self.lock();
         state.left = true;

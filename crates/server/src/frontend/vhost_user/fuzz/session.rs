@@ -140,7 +140,7 @@ impl Device {
         let offered = (features, ask(GET_PROTOCOL_FEATURES));
         running.end();
         let mut neighbour = Neighbour::start(connect(&handle, &disks[1]), offered);
-        // Its messages have been handled and the first session's files are closed after that.
+        // After this check the first session's files are closed, and the neighbour is set up.
         neighbour.check("nobody");
         Device {
             handle,
