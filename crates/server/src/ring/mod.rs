@@ -13,7 +13,8 @@
 //!
 //! A ring must be created on the thread that uses it: it has a single issuer
 //! (`IORING_SETUP_SINGLE_ISSUER`), and the kernel defers its task work to the waits of that thread
-//! (`IORING_SETUP_DEFER_TASKRUN`).
+//! (`IORING_SETUP_DEFER_TASKRUN`). The kernel accepts from a ring only the operations that this
+//! module prepares, on files of its table.
 
 use std::fs::File;
 use std::io;
@@ -35,6 +36,7 @@ mod lone_read_tests;
 mod pause;
 #[cfg(test)]
 mod pause_tests;
+mod restrictions;
 mod step;
 pub mod sys;
 
@@ -113,7 +115,8 @@ pub struct ThenReceive {
 }
 
 impl Ring {
-    /// Creates a ring with room for `entries` submissions at a time and a table of `files` files.
+    /// Creates a ring with room for `entries` submissions at a time and a table of `files` files,
+    /// restricted to what its methods do.
     ///
     /// # Errors
     /// Fails if the kernel is older than 6.1, io_uring is disabled, or memory must not be locked.
@@ -133,6 +136,8 @@ impl Ring {
             // Receives of thousands of connections may complete between two turns, so the
             // completion queue is larger than the kernel's default of twice the submissions.
             .setup_cqsize(entries * 4)
+            // Until it is restricted.
+            .setup_r_disabled()
             .build(entries)?;
         if !ring.params().is_feature_submit_stable() {
             return Err(io::Error::new(
@@ -142,6 +147,7 @@ impl Ring {
         }
         // Registered files save a reference count for each operation.
         ring.submitter().register_files_sparse(files)?;
+        restrictions::restrict_and_enable(&ring)?;
         Ok(Ring {
             messages: Vec::with_capacity(ring.params().sq_entries() as usize),
             completions: Vec::with_capacity(ring.params().cq_entries() as usize),
@@ -580,7 +586,7 @@ impl Ring {
         }
         #[cfg(test)]
         self.fault_injector.check_next(token);
-        let entry = entry.user_data(token);
+        let entry = entry.user_data(token).flags(restrictions::REQUIRED);
         // SAFETY: bytes are `Mem`, mapped for as long as an operation may use them; vectors and
         // message headers lie in arenas that neither move nor are emptied before this entry was
         // submitted; the file is in the registered table. See the module's documentation.
