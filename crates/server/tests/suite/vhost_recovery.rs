@@ -1,18 +1,20 @@
 //! Guests whose requests are in flight when their session or the daemon ends without order: the
 //! next one does exactly those, and the guest sees a pause.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 
 use crate::common::Server;
 use crate::common::vhost_guest::{
-    ALL, CONFIG_WCE, EVENT_IDX, Guest, INDIRECT_DESC, OUT, read_config,
+    ALL, CONFIG_WCE, EVENT_IDX, Guest, INDIRECT_DESC, OUT, read_config, region,
 };
 use crate::vhost_user::{backing, run_beside};
 
@@ -149,6 +151,45 @@ fn requests_that_are_left_are_answered_before_a_queue_stops() {
             guest.answers(0);
         }
         assert_eq!(guest.read(7 * 128, 64 << 10), vec![round; 64 << 10]);
+    }
+    guest.leave();
+    server.stop().unwrap();
+}
+
+#[test]
+fn requests_that_are_left_are_answered_before_a_disabled_queue_stops() {
+    let dir = on_disk();
+    let (config, socket) = backing(dir.path(), true, 4 * MIB);
+    let server = Server::start(config);
+    let mut guest = Guest::start_recorded(&socket, ALL, 1);
+    guest.write(0, &[1; 512]);
+    guest.stop_queue(0);
+    guest.begin_again(&socket).unwrap();
+    // Requests that a daemon took before it was killed, by the record.
+    let (_, record) = guest.record.as_ref().unwrap();
+    let record = record.try_clone().unwrap();
+    for n in 0..8u16 {
+        let slot = guest.submit(0, OUT, u64::from(n) * 128, &[n as u8 + 2; 64 << 10]);
+        // An entry of 16 bytes for each descriptor, behind 16 bytes of the queue: the mark, and the
+        // counter at byte 8.
+        let entry = 16 + 16 * u64::from(3 * slot);
+        let counter = u64::from(n).to_le_bytes();
+        record.write_all_at(&counter, entry + 8).unwrap();
+        record.write_all_at(&[1], entry).unwrap();
+    }
+    let table = [region(&guest.memory)];
+    guest.frontend.set_mem_table(&table).unwrap();
+    let used = 1;
+    guest.restart_disabled_at(0, used);
+    assert_eq!(guest.take_answers(0), [], "a queue that is disabled");
+    assert_eq!(guest.stop_queue(0), used + 8);
+    let answers = guest.take_answers(0);
+    assert!(answers.iter().all(|answer| answer.status == 0));
+    assert_eq!(guest.in_flight(0), 0, "the index says that all were taken");
+    guest.go_on(0);
+    for n in 0..8u8 {
+        let (sector, expected) = (u64::from(n) * 128, [n + 2; 64 << 10]);
+        assert_eq!(guest.read(sector, 64 << 10), expected);
     }
     guest.leave();
     server.stop().unwrap();

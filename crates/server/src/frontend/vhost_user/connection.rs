@@ -88,10 +88,15 @@ struct Queue {
 }
 
 impl Queue {
-    /// Returns true if requests are taken from the queue. One that is stopping takes those again
-    /// that an earlier session left: they are in flight, too.
+    /// Returns true if requests are taken from the queue. One that is stopping takes only those
+    /// again that an earlier session left. They are in flight, so that it takes them although the
+    /// front-end may have disabled it before: the index at which it stops counts them as taken.
     fn is_active(&self) -> bool {
-        self.enabled && (!self.stopping || self.ring.left() > 0)
+        if self.stopping {
+            self.ring.left() > 0
+        } else {
+            self.enabled
+        }
     }
 }
 
@@ -287,11 +292,9 @@ impl Connection {
             Change::Stop { queue } => {
                 let queue = self.queues[queue].as_ref();
                 // Requests of an earlier session are taken again before the queue stops.
-                let requests = |queue: &Queue| match queue.enabled {
-                    true => u32::from(queue.ring.in_flight()) + u32::from(queue.ring.left()),
-                    false => queue.ring.in_flight().into(),
-                };
-                queue.map_or(0, requests)
+                queue.map_or(0, |queue| {
+                    u32::from(queue.ring.in_flight()) + u32::from(queue.ring.left())
+                })
             }
             _ => 0,
         }
@@ -416,8 +419,7 @@ impl Connection {
             port.ring.cancel(poll, failed);
         }
         let queue = self.queue(index);
-        let takes_more = queue.enabled && queue.ring.left() > 0;
-        if !queue.ring.is_drained() || takes_more || queue.polled {
+        if !queue.ring.is_drained() || queue.ring.left() > 0 || queue.polled {
             return None;
         }
         let base = queue.ring.next_available();

@@ -334,6 +334,17 @@ impl Guest {
     /// Starts a queue where its rings stand; returns false if the back-end ends the session at its
     /// kick.
     fn try_start_queue(&mut self, index: usize) -> bool {
+        let starts = self.try_start_disabled(index);
+        if starts {
+            let enabled = self.frontend.set_vring_enable(index, true);
+            enabled.expect("it runs");
+        }
+        starts
+    }
+
+    /// Starts a queue like [`Guest::start_queue`], without enabling it; returns false if the
+    /// back-end ends the session at its kick.
+    fn try_start_disabled(&mut self, index: usize) -> bool {
         let addresses = self.addresses(index);
         let (queue, frontend) = (&self.queues[index], &mut self.frontend);
         frontend.set_vring_num(index, SIZE).expect("a size");
@@ -349,7 +360,6 @@ impl Guest {
         frontend
             .set_vring_call(index, &queue.call)
             .expect("an eventfd");
-        frontend.set_vring_enable(index, true).expect("it runs");
         true
     }
 
@@ -384,6 +394,15 @@ impl Guest {
     pub fn restart_at(&mut self, index: usize, base: u16) {
         let available = std::mem::replace(&mut self.queues[index].available, base);
         self.start_queue(index);
+        self.queues[index].available = available;
+    }
+
+    /// Starts a queue at an index and disables it, as QEMU does before it stops a queue.
+    pub fn restart_disabled_at(&mut self, index: usize, base: u16) {
+        let available = std::mem::replace(&mut self.queues[index].available, base);
+        assert!(self.try_start_disabled(index), "the queue runs");
+        let disabled = self.frontend.set_vring_enable(index, false);
+        disabled.expect("it runs");
         self.queues[index].available = available;
     }
 
