@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Completion, FileId, Ring};
+use super::{Completion, FileId, Ring, Wake};
 use crate::buffer::Pool;
 
 /// A ring with a file of 8 KiB whose bytes differ, and room for four pages.
@@ -121,4 +121,27 @@ fn a_read_that_fails_has_the_error_of_the_call() {
     bench.ring.read(folder, &[to.mem()], 0, 1);
     assert!(bench.ring.lone_read.is_some());
     assert_eq!(bench.wait(1)[0].result, Err(libc::EISDIR));
+}
+
+#[test]
+fn lone_reads_in_turn_keep_no_other_completion_away() {
+    let mut bench = Bench::new(true);
+    let wake = Wake::new().unwrap();
+    let count = bench.pool.get(8);
+    let file = bench.ring.add_file(wake.receiver().unwrap()).unwrap();
+    bench.ring.await_wake(file, count.mem(), 1);
+    bench.ring.turn(Some(Duration::ZERO)).unwrap();
+    let page = bench.pool.get(4096);
+    wake.wake();
+    let mut done = Vec::new();
+    // The kernel may need a moment, in which it sees no call.
+    let begun = Instant::now();
+    while !done.iter().any(|done: &Completion| done.token == 1) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{done:?}");
+        done.clear();
+        bench.ring.read(bench.file, &[page.mem()], 0, 2);
+        assert!(bench.ring.lone_read.is_some());
+        bench.ring.turn(Some(Duration::ZERO)).unwrap();
+        bench.ring.take(&mut done);
+    }
 }

@@ -38,6 +38,8 @@ mod pause;
 mod pause_tests;
 mod restrictions;
 mod step;
+#[cfg(test)]
+mod submission_tests;
 pub mod sys;
 
 use busy_poll::BusyPoll;
@@ -485,9 +487,13 @@ impl Ring {
     /// # Errors
     /// Fails if the kernel refuses a submission, after which the ring is unusable.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // Nothing else is prepared beside a lone read, and its completion is there.
+        // Nothing else is prepared beside a lone read, and its completion is there. Others come by
+        // a call only, however many lone reads follow each other.
         if self.make_lone_read() {
-            return Ok(());
+            return match self.is_nothing_to_enter_for() {
+                true => Ok(()),
+                false => self.submit(0, None),
+            };
         }
         let pauses = std::mem::take(&mut self.pauses);
         // Completions that `submit` has taken to make room count too.
@@ -601,6 +607,8 @@ impl Ring {
             ranges.len()
         );
         debug_assert!(!ranges.is_empty(), "an operation without memory");
+        // To submit empties the arena, so the entry with these vectors must find room.
+        self.make_room(1);
         // The arena must not grow: that would move vectors whose addresses prepared entries hold.
         if self.vectors.capacity() - self.vectors.len() < ranges.len() {
             self.flush_full();
@@ -616,7 +624,7 @@ impl Ring {
     }
 
     fn push_message(&mut self, ranges: &[Mem]) -> *mut libc::msghdr {
-        if self.messages.len() == self.messages.capacity() || self.ring.submission().is_full() {
+        if self.messages.len() == self.messages.capacity() {
             self.flush_full();
         }
         let (list, n) = self.push_vectors(ranges);
