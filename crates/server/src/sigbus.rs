@@ -45,8 +45,9 @@ impl Entry {
     }
 
     /// Returns the bytes of the mapping from the page of an address to its end, as their first
-    /// address and their number; `None` if the address is not in the mapping.
-    fn rest_from(&self, address: usize) -> Option<(usize, usize)> {
+    /// address and their number, and the bytes of a page; `None` if the address is not in the
+    /// mapping.
+    fn rest_from(&self, address: usize) -> Option<(usize, usize, usize)> {
         let version = self.version.load(Ordering::Acquire);
         let base = self.base.load(Ordering::Acquire);
         let len = self.len.load(Ordering::Relaxed);
@@ -59,7 +60,7 @@ impl Entry {
             return None;
         }
         let from = address & !(page - 1);
-        Some((from, base + len - from))
+        Some((from, base + len - from, page))
     }
 }
 
@@ -147,30 +148,21 @@ fn install() {
 extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: with `SA_SIGINFO` the kernel passes the signal's description.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // A page that is broken and that nothing accesses: the mapping may go at any time.
+    if code == libc::BUS_MCEERR_AO {
+        return;
+    }
     for entry in &TABLE {
         // Signals that a process sent have no address.
         if code <= 0 {
             break;
         }
-        let Some((from, len)) = entry.rest_from(address) else {
+        let Some((from, len, page)) = entry.rest_from(address) else {
             continue;
         };
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         // All that follows, because each page by itself would be a mapping, of which a process may
-        // have only so many.
-        // SAFETY: pages inside a mapping that cannot be unmapped meanwhile, because its guard is
-        // dropped first and the thread that is interrupted uses it.
-        let mapped = unsafe {
-            libc::mmap(
-                from as *mut libc::c_void,
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                -1,
-                0,
-            )
-        };
-        if mapped != libc::MAP_FAILED {
+        // have only so many. Where memory is not overcommitted there may not be so much of it.
+        if map_zeroes(from, len) || map_zeroes(from, page) {
             entry.faulted.store(true, Ordering::Relaxed);
             FAULTS.fetch_add(1, Ordering::Relaxed);
             return;
@@ -183,6 +175,25 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
         libc::raise(libc::SIGBUS);
     }
+}
+
+/// Maps zeroes in place of a part of a mapping that is looked after and in use by this thread.
+/// Returns false if the kernel refuses.
+fn map_zeroes(from: usize, len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: pages inside a mapping that cannot be unmapped meanwhile, because its guard is
+    // dropped first and the thread that is interrupted uses it.
+    let mapped = unsafe {
+        libc::mmap(
+            from as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            -1,
+            0,
+        )
+    };
+    mapped != libc::MAP_FAILED
 }
 
 #[cfg(test)]
@@ -222,7 +233,7 @@ mod tests {
             }
         });
         entry.put(NOWHERE, 8 * PAGE, PAGE);
-        let rest = Some((address, 4 * PAGE));
+        let rest = Some((address, 4 * PAGE, PAGE));
         assert_eq!(entry.rest_from(address + 1), rest);
         assert_eq!(entry.rest_from(NOWHERE + 8 * PAGE), None);
         entry.put(0, 0, 0);
