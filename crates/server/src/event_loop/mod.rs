@@ -356,11 +356,15 @@ impl Loop {
     }
 
     /// Starts I/Os that the engine picks and takes requests that it has finished, until there are
-    /// none.
+    /// none. I/Os that end at once never fill the device, so that after many bytes of them the next
+    /// turn goes on.
     fn dispatch(&mut self) {
+        self.device.begin_dispatch();
         loop {
             let (device, mut parts) = self.device_and_parts();
-            while let Some(io) = parts.engine.poll_dispatch(parts.now) {
+            while !device.has_copied_enough()
+                && let Some(io) = parts.engine.poll_dispatch(parts.now)
+            {
                 device.start(&mut parts, io);
             }
             // An answered request frees a slot of the engine, which may make another I/O possible.
@@ -376,6 +380,9 @@ impl Loop {
         }
         let (device, mut parts) = self.device_and_parts();
         device.send_queued(&mut parts);
+        if device.has_copied_enough() {
+            self.frontends.go_on();
+        }
     }
 
     /// Updates the set of disks that hang and dispatches I/Os of the others. Called once a second.
@@ -384,6 +391,8 @@ impl Loop {
             let (device, mut parts) = self.device_and_parts();
             device.adjust_workers(&mut parts);
             self.dispatch();
+            // The exchange of this turn is over.
+            self.frontends.go_on();
         }
         let (device, mut parts) = self.device_and_parts();
         device.log_hung_disks(&mut parts);

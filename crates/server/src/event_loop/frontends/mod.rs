@@ -34,9 +34,9 @@ use round_robin::RoundRobin;
 pub(super) struct Frontends {
     connections: Connections,
     turns: RoundRobin,
-    /// True if requests were handed in after this turn's dispatch, so that the next turn must not
-    /// wait.
-    handed_in_late: bool,
+    /// True if the next turn must not wait: requests were handed in after this turn's dispatch, or
+    /// it left some, or answered some after the exchange.
+    goes_on: bool,
 }
 
 /// Parts of the loop that connections borrow for one call.
@@ -55,17 +55,23 @@ impl FrontendContext<'_> {
 }
 
 impl Frontends {
-    /// Returns true if the next turn must not wait, because a connection is ready or a request was
-    /// handed in after the last dispatch.
+    /// Returns true if the next turn must not wait, because a connection is ready or this turn left
+    /// something to do.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        self.turns.waiting() > 0 || self.handed_in_late
+        self.turns.waiting() > 0 || self.goes_on
     }
 
     /// Notes that the dispatch that follows sees all requests handed in so far.
     #[inline]
     pub(super) fn begin_dispatch(&mut self) {
-        self.handed_in_late = false;
+        self.goes_on = false;
+    }
+
+    /// Has the next turn follow at once.
+    #[inline]
+    pub(super) fn go_on(&mut self) {
+        self.goes_on = true;
     }
 
     /// Returns the number of connections, including those that are being closed.

@@ -59,7 +59,7 @@ impl Frontends {
                         continue;
                     };
                     connection.stall = None;
-                    self.handed_in_late = true;
+                    self.go_on();
                     self.serve_connection(ctx, index, true);
                     // It has stalled again and is back at the head, so the VM has too little for
                     // it.
