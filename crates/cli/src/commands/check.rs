@@ -15,8 +15,8 @@ use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::backing::{inspect, memory};
 use tidegate_server::config::{
-    self, ByDefault, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig,
-    ListenAddress, Loaded, NewlyEnforced, Place, VmConfig,
+    self, ByDefault, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, Loaded,
+    NewlyEnforced, Place, VmConfig,
 };
 use tidegate_server::control::view;
 use tidegate_server::error_hints::missing_directory;
@@ -34,6 +34,7 @@ use crate::simulate::{self, Changes};
 
 mod persisted_vms;
 mod place_hosts;
+mod sockets;
 
 /// Result as JSON.
 #[derive(Serialize)]
@@ -502,20 +503,7 @@ fn describe(config: &Config, persisted: &PersistedVms, out: Output) -> String {
             ]);
         }
     }
-    let mut sockets = Table::new([("SOCKET", Align::Left), ("SERVES", Align::Left)]);
-    for listen in &config.listeners {
-        let offers = match listen.exports.as_slice() {
-            [] => "all exports".to_owned(),
-            exports => exports.join(", "),
-        };
-        sockets.row([listen.description(), offers]);
-    }
-    let control = &config.control;
-    sockets.row([
-        format!("{} ({:04o})", control.socket.display(), control.mode),
-        "control API".to_owned(),
-    ]);
-    let mut tables = vec![devices, vms, sockets];
+    let mut tables = vec![devices, vms, sockets::table(config)];
     if let Some(store) = &config.store {
         let mut place = Table::new([("STORE", Align::Left)]);
         place.row([store.path.display().to_string()]);
@@ -631,11 +619,6 @@ fn unopened(vm: &VmConfig, disk: &DiskConfig, path: &Path) -> Option<Diagnostic>
 
 /// Returns warnings for files and directories that `serve` would not find now, but may find later.
 fn missing_paths(config: &Config) -> Vec<Diagnostic> {
-    let nowhere = |field: String, path: &Path, place: &Option<Place>| {
-        let help = missing_directory(path)?;
-        let what = format!("{} cannot be created yet", path.display());
-        Some(warning(field, what, help, place))
-    };
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let disks = disks.filter_map(|(vm, disk)| {
         let path = disk.path.as_ref()?;
@@ -650,23 +633,19 @@ fn missing_paths(config: &Config) -> Vec<Diagnostic> {
         let help = "create it before `tidegate serve`, or add create = \"sparse\" and a size";
         Some(warning(field, what, help.to_owned(), &disk.place))
     });
-    let listeners =
-        (config.listeners.iter().enumerate()).filter_map(|(i, listen)| match &listen.address {
-            ListenAddress::Unix { path, .. } => {
-                nowhere(format!("listen[{i}].unix"), path, &listen.place)
-            }
-            // An address has no directory that could be missing.
-            ListenAddress::Tcp(_) => None,
-            ListenAddress::VhostUser { path, .. } => {
-                let path = path.in_one_directory()?;
-                nowhere(format!("listen[{i}].vhost_user"), path, &listen.place)
-            }
-        });
-    let control = &config.control;
-    let control = nowhere("control.socket".to_owned(), &control.socket, &control.place);
     let store = (config.store.as_ref())
         .and_then(|store| nowhere("store.path".to_owned(), &store.path, &store.place));
-    disks.chain(listeners).chain(control).chain(store).collect()
+    disks
+        .chain(sockets::missing_directories(config))
+        .chain(store)
+        .collect()
+}
+
+/// Returns a warning if the directory of a file that `serve` makes does not exist.
+fn nowhere(field: String, path: &Path, place: &Option<Place>) -> Option<Diagnostic> {
+    let help = missing_directory(path)?;
+    let what = format!("{} cannot be created yet", path.display());
+    Some(warning(field, what, help, place))
 }
 
 /// Returns warnings for schedule entries that are over for good.

@@ -5,11 +5,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::document;
-use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded, Place};
-use tidegate_server::control;
+use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded};
+use tidegate_server::control::{SocketError, Sockets};
 use tidegate_server::daemon::Stopped;
 use tidegate_server::feasibility;
-use tidegate_server::listener::BindError;
 
 use super::daemon_process;
 use crate::args::LogLevel;
@@ -32,9 +31,8 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
 /// Runs the daemon and its control API until they stop.
 async fn serve(config: Config) -> Result<Stopped> {
     let (devices, vms) = (config.devices.len(), config.vms.len());
-    let control = control::bind(&config.control)
-        .map_err(|error| no_control(error, config.control.place.as_ref()))?;
-    tracing::info!("control API at {}", control.name());
+    let sockets = Sockets::bind(&config).map_err(|error| no_socket(&error))?;
+    sockets.log();
     tell_default_policy(&config);
     let started = daemon_process::start(config).await;
     let Some(daemon) = started.context("cannot start")? else {
@@ -47,7 +45,7 @@ async fn serve(config: Config) -> Result<Stopped> {
         &served.vms().configs(),
     ));
     tracing::info!(devices, vms, "serving");
-    let api = tokio::spawn(control::serve(control, daemon.handle()));
+    let api = tokio::spawn(sockets.serve(daemon.handle()));
     let ended = daemon.run().await;
     api.abort();
     // `abort` takes effect at the task's next poll; awaiting the task closes its socket.
@@ -108,14 +106,11 @@ fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
     }
 }
 
-/// Returns the error for a control socket that cannot be opened.
-fn no_control(error: BindError, place: Option<&Place>) -> anyhow::Error {
-    let what = format!("cannot open the control socket: {error}");
-    let problem = Problem::new(what).place(place);
-    match error.help() {
-        Some(help) => problem
-            .help(format!("{help}: `socket` in [control]"))
-            .into(),
+/// Returns the error for a socket of the API or of metrics that cannot be opened.
+fn no_socket(error: &SocketError) -> anyhow::Error {
+    let problem = Problem::new(error.to_string()).place(error.place.as_ref());
+    match error.source.help() {
+        Some(help) => problem.help(format!("{help}: {}", error.setting)).into(),
         None => problem.into(),
     }
 }

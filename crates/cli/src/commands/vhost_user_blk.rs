@@ -136,6 +136,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
             place: None,
         },
         store: None,
+        metrics: Vec::new(),
         listeners: Vec::new(),
         devices: vec![device],
         vms: vec![vm],

@@ -1,5 +1,6 @@
 //! Integration tests of the command line: one binary, a module for each subject.
 
+mod access;
 mod agent;
 mod check_persisted;
 mod cli;

@@ -27,6 +27,8 @@ mod default_policy;
 mod device;
 pub mod fault;
 mod keys;
+mod listen_address;
+mod metrics;
 mod objective_view;
 mod overcommit;
 mod parse;
@@ -40,6 +42,7 @@ pub mod transfer;
 pub mod vm;
 
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
+pub use metrics::MetricsConfig;
 pub use objective_view::objective_view;
 pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use promise::{by_the_clock, words};
@@ -125,6 +128,8 @@ pub struct Config {
     pub control: ControlConfig,
     /// Store for state that survives a restart; `None` without one.
     pub store: Option<StoreConfig>,
+    /// Listeners that serve metrics and health alone.
+    pub metrics: Vec<MetricsConfig>,
     /// Listeners for NBD clients and for front-ends of vhost-user.
     pub listeners: Vec<ListenConfig>,
     /// Devices, with one event loop and one engine each.
@@ -234,14 +239,7 @@ pub struct ListenConfig {
 impl ListenConfig {
     /// Returns the address for people, with the mode and owner of a unix socket.
     pub fn description(&self) -> String {
-        let access = |mode: u32| format!("{mode:04o}{}", self.owner);
-        match &self.address {
-            ListenAddress::Unix { path, mode } => format!("{} ({})", path.display(), access(*mode)),
-            ListenAddress::Tcp(address) => address.to_string(),
-            ListenAddress::VhostUser { path, mode } => {
-                format!("{path} ({}, vhost-user)", access(*mode))
-            }
-        }
+        self.address.description(&self.owner)
     }
 
     /// Returns true if the export is offered here.
@@ -269,6 +267,20 @@ pub enum ListenAddress {
         /// File mode of the sockets, 0o600 by default.
         mode: u32,
     },
+}
+
+impl ListenAddress {
+    /// Returns the address for people, with the mode and owner of a unix socket.
+    fn description(&self, owner: &SocketOwner) -> String {
+        let access = |mode: u32| format!("{mode:04o}{owner}");
+        match self {
+            ListenAddress::Unix { path, mode } => format!("{} ({})", path.display(), access(*mode)),
+            ListenAddress::Tcp(address) => address.to_string(),
+            ListenAddress::VhostUser { path, mode } => {
+                format!("{path} ({}, vhost-user)", access(*mode))
+            }
+        }
+    }
 }
 
 /// Section `[[device]]`.

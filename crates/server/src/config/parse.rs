@@ -1,19 +1,20 @@
 //! The file as a whole: its sections, references between them, and names that must be unique.
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_config::diagnostic::Span;
 use tidegate_config::keys::{KeyDefault, KeyInfo};
 use tidegate_config::{Field, Names, Section};
 use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
 use super::context::Context;
-use super::socket_owner::account;
+use super::listen_address::{
+    AddressKind, ClaimedAddresses, DEFAULT_SOCKET_MODE, is_loopback, owner, socket_mode,
+    unix_or_tcp,
+};
 use super::{
-    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, PathsConfig, SocketOwner,
-    SocketTemplate, StoreConfig, VmConfig, context, device, keys, overcommit, vm,
+    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, PathsConfig, SocketTemplate,
+    StoreConfig, VmConfig, context, device, keys, metrics, overcommit, vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
@@ -22,51 +23,6 @@ pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
     KeyDefault::Text(path) => path,
     _ => panic!("the control API has a socket unless it says"),
 };
-/// Default mode of the sockets' files: the daemon's own user alone.
-const DEFAULT_SOCKET_MODE: u32 = keys::CONTROL_MODE.default_number() as u32;
-/// Addresses and paths that a listener, the control API or the store has claimed.
-#[derive(Default)]
-struct ClaimedAddresses {
-    /// Sockets, addresses and files as they are written.
-    names: Names,
-    /// TCP addresses with their places in the file.
-    tcp: Vec<(SocketAddr, Span)>,
-}
-
-impl ClaimedAddresses {
-    fn claim_tcp(&mut self, address: SocketAddr, field: &Field<'_>) {
-        if address.port() == 0 {
-            // Port 0 takes any free port, so it never conflicts.
-            return;
-        }
-        // The very same address is reported by the claim below, with its first place.
-        let overlapping =
-            (self.tcp.iter()).find(|(other, _)| *other != address && overlap(*other, address));
-        match overlapping {
-            Some((other, first)) => {
-                let what = format!("{address} takes addresses of {other}");
-                let allowed = "0.0.0.0 or [::] takes the port on every address: leave one \
-                               out, or take another port";
-                field.push(field.diagnostic(what).after(first).allowing(allowed));
-            }
-            None => self.names.claim(&address.to_string(), "address", field),
-        }
-        self.tcp.push((address, field.node().span.clone()));
-    }
-}
-
-/// Returns true if Linux refuses to bind both addresses. `[::]` covers all addresses of IPv4 as
-/// well.
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let wider = |a: IpAddr, b: IpAddr| match a {
-        IpAddr::V4(all) => all.is_unspecified() && b.is_ipv4(),
-        IpAddr::V6(all) => all.is_unspecified(),
-    };
-    // An IPv4 address may be written as an IPv4-mapped IPv6 address.
-    let [ip, other] = [a, b].map(|address| address.ip().to_canonical());
-    a.port() == b.port() && (ip == other || wider(ip, other) || wider(other, ip))
-}
-
 /// Reads the whole file. `None` if there was an error, which has been reported.
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
     let mut section = Section::with_keys(root, &keys::FILE)?;
@@ -93,6 +49,8 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         Some(field) => store(&field, context, &mut sockets, &mut files).map(Some),
         None => Some(None),
     };
+    let metrics = section.take_tables(keys::METRICS.name);
+    let metrics = metrics::read_all(&metrics, context, &mut sockets);
     let listen = section.take_tables(keys::LISTENERS.name);
     let device_tables = section.take_tables(keys::DEVICES.name);
     let vm_tables = section.take_tables("vm");
@@ -110,6 +68,25 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let known: Vec<&VmConfig> = vms.iter().flatten().collect();
     let listeners = listeners(&listen, (&exports, &known), &mut sockets, context);
     section.finish();
+    warn_of_devices(&drafts, &vms);
+    Some(Config {
+        // Errors return only here, after everything was read, so that all are reported together.
+        paths: paths?,
+        daemon: daemon?,
+        control: control?,
+        store: store?,
+        metrics: metrics.into_iter().collect::<Option<_>>()?,
+        listeners: listeners.into_iter().collect::<Option<_>>()?,
+        devices: drafts
+            .into_iter()
+            .map(|draft| draft.config)
+            .collect::<Option<_>>()?,
+        vms: vms.into_iter().collect::<Option<_>>()?,
+    })
+}
+
+/// Reports devices without disks, and those that are promised more than they can do.
+fn warn_of_devices(drafts: &[device::Draft<'_>], vms: &[Option<VmConfig>]) {
     for (index, draft) in drafts.iter().enumerate() {
         // A VM with an error may belong to this device, so the warning could be wrong.
         if vms.iter().flatten().all(|vm| vm.device != index) && vms.iter().all(Option::is_some) {
@@ -123,19 +100,6 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
             overcommit::warn(&draft.field, device, &vms.collect::<Vec<_>>());
         }
     }
-    Some(Config {
-        // Errors return only here, after everything was read, so that all are reported together.
-        paths: paths?,
-        daemon: daemon?,
-        control: control?,
-        store: store?,
-        listeners: listeners.into_iter().collect::<Option<_>>()?,
-        devices: drafts
-            .into_iter()
-            .map(|draft| draft.config)
-            .collect::<Option<_>>()?,
-        vms: vms.into_iter().collect::<Option<_>>()?,
-    })
 }
 
 fn require_tables(section: &Section<'_>, key: &KeyInfo, why: &str) {
@@ -257,27 +221,6 @@ fn listeners(
         .collect()
 }
 
-/// Reads owner and group of a listener's socket.
-fn owner(section: &mut Section<'_>, address: Option<&ListenAddress>) -> Option<SocketOwner> {
-    let is_tcp = matches!(address, Some(ListenAddress::Tcp(_)));
-    let mut read = |key| match section.field(key) {
-        Some(field) if is_tcp => {
-            field.error(
-                "a TCP port has no owner",
-                "leave it out; the address and a firewall decide who may connect",
-            );
-            None
-        }
-        Some(field) => account(&field).map(Some),
-        None => Some(None),
-    };
-    let (user, group) = (read(&keys::LISTEN_OWNER), read(&keys::LISTEN_GROUP));
-    Some(SocketOwner {
-        user: user?,
-        group: group?,
-    })
-}
-
 /// Returns the VM and the name of each disk that a listener offers; all for no names.
 fn disks_of<'a>(vms: &[&'a VmConfig], only: &[String]) -> Vec<(&'a str, &'a str)> {
     let of_vm = |vm: &&'a VmConfig| {
@@ -333,7 +276,7 @@ fn address(
     let vhost = section.field(&keys::VHOST_USER);
     let mode_field = section.field(&keys::LISTEN_MODE);
     let Some(field) = vhost else {
-        return nbd_address(section, (unix, tcp, mode_field), context, taken);
+        return unix_or_tcp(section, (unix, tcp, mode_field), context, taken, &NBD);
     };
     if unix.is_some() || tcp.is_some() {
         section.error(
@@ -347,67 +290,19 @@ fn address(
     Some(ListenAddress::VhostUser { path, mode: mode? })
 }
 
-/// Reads the file mode of a socket.
-fn socket_mode(field: Option<&Field<'_>>) -> Option<u32> {
-    match field {
-        Some(field) => field.mode(),
-        None => Some(DEFAULT_SOCKET_MODE),
-    }
-}
-
-fn nbd_address(
-    section: &mut Section<'_>,
-    (unix, tcp, mode_field): (Option<Field<'_>>, Option<Field<'_>>, Option<Field<'_>>),
-    context: &Context<'_>,
-    taken: &mut ClaimedAddresses,
-) -> Option<ListenAddress> {
-    match (unix, tcp) {
-        (Some(field), None) => {
-            let mode = socket_mode(mode_field.as_ref());
-            let path = context.socket_path(&field)?;
-            (taken.names).claim(&path.display().to_string(), "socket", &field);
-            Some(ListenAddress::Unix { path, mode: mode? })
-        }
-        (None, Some(field)) => {
-            if let Some(mode) = mode_field {
-                mode.error(
-                    "a TCP port has no file mode",
-                    "leave it out; the address and a firewall decide who may connect",
-                );
-            }
-            let Ok(address) = field.text()?.parse::<SocketAddr>() else {
-                field.error(
-                    format!("{} is not an address and a port", field.describe()),
-                    "such as \"127.0.0.1:10809\" or \"[::1]:10809\"; names are not looked up",
-                );
-                return None;
-            };
-            taken.claim_tcp(address, &field);
-            // An IPv4-mapped IPv6 address may be the loopback of IPv4.
-            if !address.ip().to_canonical().is_loopback() {
-                field.warn(
-                    "whoever reaches this address can read and write every disk",
-                    "NBD has no passwords: prefer a unix socket or 127.0.0.1",
-                );
-            }
-            Some(ListenAddress::Tcp(address))
-        }
-        (Some(_), Some(_)) => {
-            section.error(
-                "unix and tcp together",
-                "one address each: add a second [[listen]]",
+const NBD: AddressKind = AddressKind {
+    examples: "unix = \"nbd.sock\", tcp = \"127.0.0.1:10809\" or vhost_user = \"{disk}.sock\"",
+    heading: "[[listen]]",
+    check: |address, field| {
+        if !is_loopback(address) {
+            field.warn(
+                "whoever reaches this address can read and write every disk",
+                "NBD has no passwords: prefer a unix socket or 127.0.0.1",
             );
-            None
         }
-        (None, None) => {
-            section.error(
-                "no address is set",
-                "unix = \"nbd.sock\", tcp = \"127.0.0.1:10809\" or vhost_user = \"{disk}.sock\"",
-            );
-            None
-        }
-    }
-}
+        Some(())
+    },
+};
 
 /// Reads the exports that a listener offers.
 fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {

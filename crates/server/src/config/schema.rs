@@ -52,6 +52,11 @@ socket = "c.sock"
 mode = "660"
 [store]
 path = "tidegate.redb"
+[[metrics]]
+tcp = "127.0.0.1:9809"
+[[metrics]]
+unix = "metrics.sock"
+mode = "0660"
 [[listen]]
 unix = "nbd.sock"
 exports = ["a"]

@@ -18,7 +18,7 @@ fn parse_text(text: &str) -> Result<Loaded, ConfigErrors> {
     parse(text, "test.toml", Path::new("/etc/tidegate"))
 }
 
-fn errors(text: &str) -> String {
+pub(super) fn errors(text: &str) -> String {
     parse_text(text).expect_err("accepted").to_string()
 }
 
@@ -127,7 +127,7 @@ read_only = true
 "#;
 
 /// Parses a valid text; returns the configuration and its warnings.
-fn parts(text: &str) -> (Config, Vec<Diagnostic>) {
+pub(super) fn parts(text: &str) -> (Config, Vec<Diagnostic>) {
     let loaded = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
     (loaded.config, loaded.warnings)
 }
@@ -624,7 +624,7 @@ fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
 }
 
 /// Configuration of a VM with two disks and another with one, with a template of sockets.
-fn with_template(listen: &str) -> String {
+pub(super) fn with_template(listen: &str) -> String {
     format!(
         "[[listen]]\n{listen}\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
          [[vm]]\nname = \"a\"\n[[vm.disk]]\nexport = \"a-0\"\nsize = \"1 MiB\"\n\

@@ -6,7 +6,7 @@
 //!     +-- a new connection needs the place: closed
 //! ```
 //!
-//! At most [`CONNECTIONS_MAX`] connections are served at a time. Past that, the one that has been
+//! Each listener serves a maximum of connections at a time. Past that, the one that has been
 //! idle for longest is closed. If all have a request in progress, a new connection is answered with
 //! 503 and `Retry-After`. No request in progress is ever cut off.
 //!
@@ -37,9 +37,9 @@ use tokio::time::{Instant, timeout};
 
 use super::error::ApiError;
 
-/// Most connections that are served at a time. Each takes a descriptor, and disks and VMs need
-/// descriptors as well.
-const CONNECTIONS_MAX: usize = 256;
+/// Most connections that the control API serves at a time on a listener. Each takes a descriptor,
+/// and disks and VMs need descriptors as well.
+pub(super) const CONNECTIONS_MAX: usize = 256;
 /// Most connections that are being answered with 503 at a time; further ones wait in the listen
 /// backlog.
 const TURNED_AWAY_MAX: usize = 64;
@@ -60,6 +60,7 @@ const RETRY_AFTER_S: u16 = 1;
 /// Connections of one listener. Dropping it closes all of them.
 pub(super) struct Connections {
     router: Router,
+    max: usize,
     open: Vec<Open>,
     served: JoinSet<()>,
     turned_away: JoinSet<()>,
@@ -74,9 +75,11 @@ struct Open {
 }
 
 impl Connections {
-    pub(super) fn new(router: Router) -> Connections {
+    /// Makes the connections of a listener that serves at most `max` at a time.
+    pub(super) fn new(router: Router, max: usize) -> Connections {
         Connections {
             router,
+            max,
             open: Vec::new(),
             served: JoinSet::new(),
             turned_away: JoinSet::new(),
@@ -98,7 +101,8 @@ impl Connections {
                 self.turned_away.len() < TURNED_AWAY_MAX,
                 "more connections are answered with 503 than the maximum"
             );
-            self.turned_away.spawn(turn_away(Box::pin(stream)));
+            self.turned_away
+                .spawn(turn_away(Box::pin(stream), self.max));
             return;
         }
         let activity = Arc::new(Activity::new());
@@ -125,7 +129,7 @@ impl Connections {
                 .enumerate()
                 .filter(|(_, open)| !open.leaving)
         };
-        if staying().count() < CONNECTIONS_MAX {
+        if staying().count() < self.max {
             return true;
         }
         let idle = staying().filter_map(|(at, open)| Some((open.activity.idle_since()?, at)));
@@ -288,17 +292,18 @@ async fn serve(
 }
 
 /// Answers a connection's request with 503.
-async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let service =
-        service_fn(|request: Request<Incoming>| answer(request, |_| async { Ok(too_many()) }));
+async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin, max: usize) {
+    let service = service_fn(|request: Request<Incoming>| {
+        answer(request, move |_| async move { Ok(too_many(max)) })
+    });
     let answer =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     // A client that sends no request within the deadline gets no answer.
     let _ = timeout(TURNED_AWAY_TIMEOUT, answer).await;
 }
 
-fn too_many() -> Response {
-    let what = format!("{CONNECTIONS_MAX} other clients have requests in progress");
+fn too_many(max: usize) -> Response {
+    let what = format!("{max} other clients have requests in progress");
     let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "connection");
     let mut answer = error
         .allowing(format!("ask again in {RETRY_AFTER_S} s"))
@@ -449,7 +454,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_request_in_progress_is_cut_off_and_who_has_no_place_is_told_when_to_ask_again() {
         let go = Arc::new(Notify::new());
-        let mut connections = Connections::new(router(go.clone()));
+        let mut connections = Connections::new(router(go.clone()), CONNECTIONS_MAX);
         let mut working = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             let mut client = connect(&mut connections).await;
@@ -477,7 +482,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_one_that_has_been_idle_for_longest_makes_room() {
-        let mut connections = Connections::new(router(Arc::default()));
+        let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
         let mut idle = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             idle.push(connect(&mut connections).await);
@@ -508,7 +513,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn clients_that_have_just_come_are_not_taken_for_idle() {
-        let mut connections = Connections::new(router(Arc::default()));
+        let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
         let mut fresh = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             fresh.push(connect(&mut connections).await);
@@ -523,7 +528,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_waits_for_a_body_that_nobody_wants() {
-        let mut connections = Connections::new(router(Arc::default()));
+        let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
         let mut client = connect(&mut connections).await;
         let body = vec![b'x'; 1 << 20];
         for (method, path, status) in [("PUT", "/none", "404"), ("PUT", "/fast", "405")] {
@@ -556,7 +561,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_waits_to_be_told_is_not_told_to_go_on() {
-        let mut connections = Connections::new(router(Arc::default()));
+        let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
         let mut client = connect(&mut connections).await;
         let head =
             "PUT /none HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";

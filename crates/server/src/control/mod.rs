@@ -33,6 +33,8 @@ mod path;
 mod plane;
 mod put_conflicts;
 mod schedule;
+mod scrapes;
+mod sockets;
 #[cfg(test)]
 mod tests;
 mod transfers;
@@ -40,20 +42,17 @@ pub mod view;
 mod vms_and_disks;
 
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, patch, post, put};
 use tokio::sync::{Mutex, Notify};
 
-use crate::config::{ControlConfig, ListenAddress, SocketOwner};
-use crate::daemon::DaemonHandle;
-use crate::listener::{BindError, Bound, Listener};
-use crate::log_limit;
-use connections::Connections;
 use plane::Plane;
 use schedule::{Clock, Held};
+
+pub use sockets::{SocketError, Sockets};
 
 /// Maximum size of a request's body in bytes. An objective takes a few hundred, the learnt state of
 /// a VM some ten thousand.
@@ -64,9 +63,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Deadline for a change of VMs or disks, after which the client gets 503: files are created and
 /// flushed, and I/Os in flight end first.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pause after a failed `accept`, which most likely found no free file descriptor.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-
 /// State that the handlers share.
 #[derive(Clone, Debug)]
 pub(crate) struct Api<P> {
@@ -95,41 +91,6 @@ impl<P> Api<P> {
     fn held(&self) -> MutexGuard<'_, Held> {
         // A panic cannot leave the map half changed: it is always replaced as a whole.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Binds the socket of the control API.
-///
-/// # Errors
-/// If another process listens on it, or a system call fails.
-pub fn bind(config: &ControlConfig) -> Result<Bound, BindError> {
-    let (path, mode) = (config.socket.clone(), config.mode);
-    Bound::new(&ListenAddress::Unix { path, mode }, &SocketOwner::default())
-}
-
-/// Serves the API and applies schedules until the future is dropped, which also removes the
-/// socket's file.
-///
-/// # Errors
-/// If the runtime cannot register the socket.
-pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
-    let listener = Listener::new(&bound)?;
-    let api = Api::new(daemon, Clock::system());
-    let router = router(api.clone());
-    // Dropping the two task sets, with this future, ends all connections and the schedules.
-    let mut connections = Connections::new(router);
-    let mut clockwork = tokio::task::JoinSet::new();
-    clockwork.spawn(api.follow_schedules());
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => connections.add(stream).await,
-            Err(error) => {
-                if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
-                    tracing::warn!(%error, "the control socket cannot accept");
-                }
-                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-            }
-        }
     }
 }
 

@@ -30,6 +30,12 @@ size = "8 MiB"
 /// process with the rest of its standard error. The caller must kill the process, also when its
 /// test panics: dropping a `Child` does not.
 pub(crate) fn serve(config: &Path) -> (Child, BufReader<ChildStderr>) {
+    let (child, log, _) = serve_with_start(config);
+    (child, log)
+}
+
+/// Starts `tidegate serve` as [`serve`] does; also returns the log of its start.
+pub(crate) fn serve_with_start(config: &Path) -> (Child, BufReader<ChildStderr>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .arg("serve")
         .arg(config)
@@ -43,7 +49,7 @@ pub(crate) fn serve(config: &Path) -> (Child, BufReader<ChildStderr>) {
         let n = log.read_line(&mut log_text).expect("readable");
         assert!(n > 0, "the daemon ended: {log_text}");
     }
-    (child, log)
+    (child, log, log_text)
 }
 
 /// Reads a daemon's standard error to its end, so that the daemon does not block on a full pipe.

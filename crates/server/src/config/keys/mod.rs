@@ -181,6 +181,12 @@ pub(super) const LISTEN: SectionInfo = SectionInfo {
     ],
 };
 
+/// `[[metrics]]`
+pub(super) const METRICS: SectionInfo = SectionInfo {
+    name: "metrics",
+    keys: &[UNIX, TCP, LISTEN_MODE, LISTEN_OWNER, LISTEN_GROUP],
+};
+
 /// Section of the file that may be left out.
 const fn optional(name: &'static str, kind: KeyKind, help: &'static str) -> KeyInfo {
     KeyInfo::new(name, kind, KeyDefault::Unset(""), help)
@@ -221,6 +227,11 @@ pub(super) const FILE: SectionInfo = SectionInfo {
             "store",
             KeyKind::Table(&STORE),
             "the file for state that survives a restart",
+        ),
+        optional(
+            METRICS.name,
+            KeyKind::Tables(&METRICS),
+            "listeners that serve metrics and health alone",
         ),
         LISTENERS,
         DEVICES,
@@ -275,7 +286,8 @@ mod tests {
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
-        let pages = ["", "-vm", "-objective"].map(|part| format!("configuration{part}.md"));
+        let pages =
+            ["", "-access", "-vm", "-objective"].map(|part| format!("configuration{part}.md"));
         let pages = pages.map(|page| docs.join(page));
         let pages: Vec<&Path> = pages.iter().map(|page| page.as_path()).collect();
         tidegate_testkit::schema::assert_doc_tables_are_current(&pages, &documented());

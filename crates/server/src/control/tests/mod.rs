@@ -5,6 +5,7 @@ mod golden;
 mod learnt_vm_state;
 mod requests;
 mod schedules;
+mod scrapes;
 mod simulated_daemon;
 mod stuck;
 mod transfers;
@@ -34,7 +35,8 @@ use super::*;
 use crate::command::sample_snapshot::snapshot;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{
-    Create, DeviceConfig, DiskConfig, DiskFormat, ListenConfig, PathsConfig, Schedule, VmConfig,
+    Create, DeviceConfig, DiskConfig, DiskFormat, ListenAddress, ListenConfig, PathsConfig,
+    Schedule, SocketOwner, VmConfig,
 };
 use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};

@@ -39,6 +39,7 @@ pub fn config(dir: &Path) -> Config {
             place: None,
         },
         store: None,
+        metrics: Vec::new(),
         listeners: vec![ListenConfig {
             address: ListenAddress::Unix {
                 path: dir.join("nbd"),
