@@ -44,6 +44,8 @@ pub enum Inactive {
     Incoming,
     /// The guest has gone to another host.
     HandedOver,
+    /// Another process had locked the file when the daemon started.
+    LockedElsewhere,
 }
 
 impl Inactive {
@@ -54,6 +56,10 @@ impl Inactive {
                 "incoming: its file is not locked, and is served once a guest runs here"
             }
             Inactive::HandedOver => "handed over with its guest: another host may have its file",
+            Inactive::LockedElsewhere => {
+                "not served: another process had locked its file when the daemon started; the lock \
+                 is tried again whenever a guest or a client connects"
+            }
         }
     }
 }

@@ -43,6 +43,9 @@ pub enum ReasonKind {
     DiskFailed,
     /// No I/O of a disk completes while the device completes I/Os of other disks.
     DiskHung,
+    /// Another process had the lock of a disk's file when the daemon started, so that the disk is
+    /// not served.
+    DiskLocked,
     /// An I/O of a disk has been in flight for at least 10 s (`OLD_IO` of the server).
     OldIo,
 }
@@ -55,6 +58,7 @@ impl ReasonKind {
             ReasonKind::VmNotServed
             | ReasonKind::DiskFailed
             | ReasonKind::DiskHung
+            | ReasonKind::DiskLocked
             | ReasonKind::OldIo => Severity::Degraded,
         }
     }
@@ -113,6 +117,7 @@ mod tests {
             (ReasonKind::VmNotServed, "vm_not_served"),
             (ReasonKind::DiskFailed, "disk_failed"),
             (ReasonKind::DiskHung, "disk_hung"),
+            (ReasonKind::DiskLocked, "disk_locked"),
             (ReasonKind::OldIo, "old_io"),
         ];
         for (kind, name) in degraded {

@@ -1,11 +1,12 @@
 //! Health report: reasons why the daemon, a disk or a VM is degraded or failing.
 
-use tidegate_api::disk::hang_notice;
+use tidegate_api::disk::{Inactive, hang_notice};
 use tidegate_api::health::{Health, Reason, ReasonKind, Severity};
 use tidegate_core::engine::OTHER_SILENCE_TIMEOUT;
 use tidegate_core::time::Nanos;
 use tidegate_units::human::duration;
 
+use crate::backing::ActivationState;
 use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 /// Age from which an I/O with the device is reported as [`ReasonKind::OldIo`]: twice the time after
@@ -65,6 +66,10 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
     };
     let failed = disk.failed.clone();
     let failed = failed.map(|why| reason(ReasonKind::DiskFailed, why));
+    let locked = (disk.activation == Some(ActivationState::LockedElsewhere)).then(|| {
+        let what = Inactive::LockedElsewhere.notice().to_owned();
+        reason(ReasonKind::DiskLocked, what)
+    });
     let seconds = |age: Nanos| age.0 / Nanos::SECOND.0;
     let late = match (disk.hung, disk.oldest_io) {
         // A hung disk has an old I/O as well; it is reported once.
@@ -78,7 +83,7 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
         }
         _ => None,
     };
-    failed.into_iter().chain(late).collect()
+    failed.into_iter().chain(locked).chain(late).collect()
 }
 
 /// Returns a reason as one sentence that begins with the device, VM or export it is about.
@@ -89,5 +94,36 @@ fn sentence(reason: &Reason) -> String {
         (_, Some(vm), None) => format!("vm {vm} {what}"),
         (Some(device), None, _) => format!("device {device}: {what}"),
         (None, None, _) => what.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::sample_snapshot::snapshot;
+
+    #[test]
+    fn a_disk_is_degraded_while_another_process_has_locked_it_and_not_as_it_migrates() {
+        let mut device = snapshot("ssd", &["web", "db"]);
+        let states = [
+            ActivationState::Active,
+            ActivationState::Incoming,
+            ActivationState::HandedOver,
+        ];
+        for state in states {
+            device.vms[1].disks[0].activation = Some(state);
+            assert_eq!(report(device_reasons(&device)).status, Severity::Ok);
+        }
+        device.vms[1].disks[0].activation = Some(ActivationState::LockedElsewhere);
+        let reasons = device_reasons(&device);
+        let [reason] = &reasons[..] else {
+            panic!("one reason: {reasons:?}");
+        };
+        assert_eq!(reason.kind, ReasonKind::DiskLocked);
+        assert_eq!(reason.export.as_deref(), Some("db"));
+        let report = report(reasons);
+        assert_eq!(report.status, Severity::Degraded);
+        let problem = &report.problems[0];
+        assert!(problem.starts_with("vm db, export db: not served: another process"));
     }
 }

@@ -140,7 +140,7 @@ static DISK_METRICS: &[Metric<DiskSnapshot>] = &[
     ),
     plain(
         "inactive",
-        "1 while the disk is not served: it waits for a migrating guest, or was handed over",
+        "1 while the disk is not served: incoming, handed over or locked by another process",
         Read::Gauge(|disk| {
             let refusal = disk.activation.and_then(|state| state.refusal());
             f64::from(u8::from(refusal.is_some()))

@@ -7,7 +7,7 @@ mod schedule;
 use anyhow::Result;
 use hyper::Method;
 use tidegate_api::change::ObjectiveChange;
-use tidegate_api::disk::{DiskView, hang_notice};
+use tidegate_api::disk::{DiskView, Inactive, hang_notice};
 use tidegate_api::objective::ObjectiveView;
 use tidegate_api::query::{ChangeQuery, percent_encode};
 use tidegate_api::stats::{StatsView, TimeView, VmStatsView};
@@ -60,8 +60,12 @@ fn list(client: &Client, out: Output) -> Result<()> {
             .iter()
             .map(|part| part.part.as_str())
             .collect();
-        // A failed or hung disk marks the whole VM, because the table has no column for disks.
-        let failed = |disk: &DiskView| disk.failed.is_some() || disk.hung_for_ns.is_some();
+        // A failed, hung or locked disk marks the whole VM, because the table has no column for
+        // disks.
+        let failed = |disk: &DiskView| {
+            let locked = disk.inactive == Some(Inactive::LockedElsewhere);
+            disk.failed.is_some() || disk.hung_for_ns.is_some() || locked
+        };
         let failed = vm.disks.iter().any(failed);
         let name = Cell::from(vm.name.as_str());
         table.row([

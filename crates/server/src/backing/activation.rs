@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Active --requests fail, I/O ends, data durable, lock released--> HandedOver
-//!   Incoming, HandedOver --lock taken, caches dropped, file checked--> Active
+//!   Incoming, HandedOver, LockedElsewhere --lock taken, caches dropped, file checked--> Active
 //! ```
 //!
 //! A daemon reads and writes the file only between taking the lock and releasing it: the event
@@ -13,7 +13,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use super::OpenError;
 use super::file_lock::{can_punch, lock_file, mark_raw, open_same};
@@ -32,14 +32,17 @@ pub enum ActivationState {
     Incoming,
     /// The guest has gone to another daemon.
     HandedOver,
+    /// Another process had the lock when this daemon started: the guest may have gone there before.
+    LockedElsewhere,
 }
 
 impl ActivationState {
     /// All states, indexed by their discriminant.
-    const ALL: [ActivationState; 3] = [
+    const ALL: [ActivationState; 4] = [
         ActivationState::Active,
         ActivationState::Incoming,
         ActivationState::HandedOver,
+        ActivationState::LockedElsewhere,
     ];
 
     /// Returns the reason why requests for a disk in this state fail; `None` for an active one.
@@ -52,6 +55,10 @@ impl ActivationState {
             ActivationState::HandedOver => Some(
                 "the disk was handed over to another host with its guest; it is served again once \
                  its guest runs here",
+            ),
+            ActivationState::LockedElsewhere => Some(
+                "the file of the disk was locked by another process when the daemon started; the \
+                 lock is tried again whenever a guest or a client connects",
             ),
         }
     }
@@ -147,6 +154,11 @@ impl Activation {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns true while a front-end takes or releases the lock.
+    pub fn is_changing(&self) -> bool {
+        matches!(self.users.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
     fn file(&self) -> Result<Arc<File>, OpenError> {
         let gone = || OpenError::Io {
             path: self.path.clone(),
@@ -193,7 +205,7 @@ impl Activation {
         let (block_device, ..) = identity;
         measure(&self.path, &plain, block_device, false, &expected)?;
         // Content that a guest wrote before the hand-over may look like any format.
-        if self.state() == ActivationState::Incoming {
+        if self.state() != ActivationState::HandedOver {
             refuse_foreign(&self.path, &plain, &self.config)?;
             mark_raw(&self.path, &plain, &self.config);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::ExportEntry;
 use crate::backing::{Activation, ActivationState};
 use crate::command::{ActivationChange, Command, DiskLock};
 use crate::event_loop::LoopHandle;
@@ -15,6 +16,23 @@ use crate::frontend::vhost_user::QueueUser;
 /// Time for which the I/O in flight of a disk that is handed over may take to end; what its own
 /// front-end has sent has ended before.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Tries in the background to take the lock of a disk that another process had when the daemon
+/// started, because a client wants to use the disk here. Does nothing for other disks, nor while
+/// the lock is being taken.
+pub(super) fn try_to_activate(entry: &ExportEntry) {
+    let activation = entry.volume.activation.as_ref();
+    let locked = |it: &&Arc<Activation>| it.state() == ActivationState::LockedElsewhere;
+    let Some(activation) = activation.filter(locked).filter(|it| !it.is_changing()) else {
+        return;
+    };
+    let mut user = DiskUser::new(&entry.volume, activation.clone(), entry.handle.clone());
+    tokio::task::spawn_blocking(move || {
+        if let Err(why) = user.begin() {
+            tracing::debug!(export = %user.name, "still not served: {why}");
+        }
+    });
+}
 
 /// Front-end that uses a disk while its queues run.
 pub(super) struct DiskUser {

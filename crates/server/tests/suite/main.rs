@@ -22,6 +22,7 @@ mod vhost_hand_over;
 mod vhost_hostile;
 mod vhost_limits;
 mod vhost_load;
+mod vhost_locked;
 mod vhost_memory;
 mod vhost_migration;
 mod vhost_recovery;

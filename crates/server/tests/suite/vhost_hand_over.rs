@@ -76,7 +76,7 @@ fn migrate_away(guest: &mut Guest) {
 }
 
 /// Connects by NBD; returns the reason if that is refused.
-fn nbd_refusal(server: &Server) -> Option<String> {
+pub(crate) fn nbd_refusal(server: &Server) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream = UnixStream::connect(&server.socket).unwrap();
     let mut handshake = Handshake::new("disk", Wishes::default());

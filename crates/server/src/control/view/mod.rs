@@ -136,6 +136,7 @@ fn inactive(state: ActivationState) -> Option<Inactive> {
         ActivationState::Active => None,
         ActivationState::Incoming => Some(Inactive::Incoming),
         ActivationState::HandedOver => Some(Inactive::HandedOver),
+        ActivationState::LockedElsewhere => Some(Inactive::LockedElsewhere),
     }
 }
 

@@ -20,11 +20,13 @@ use super::vms::{VmArgs, Vms};
 use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{Layout, TooSmall, Wanted};
 use crate::backing::rotational::POSITIONING;
-use crate::backing::{Disk, OpenError};
+use crate::backing::{ActivationState, Disk, OpenError};
 use crate::blocking_call;
 use crate::buffer::Pool;
 use crate::command::NewDisk;
-use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
+use crate::config::{
+    Config, Create, DeviceConfig, DeviceKind, DiskConfig, ListenAddress, Place, VmConfig,
+};
 use crate::connections::{DeviceConnections, VmConnections};
 use crate::frontend::{PLUMBING, Volume};
 use crate::ring;
@@ -232,8 +234,8 @@ fn bounce_bytes(max_io: u32, block: u32) -> u64 {
     bytes
 }
 
-/// Opens the disks of a device's VMs, each with the index of its VM among `vm_configs`. Opening a
-/// file fails after `daemon.open_timeout` of the configuration.
+/// Opens the disks of a device's VMs as the daemon starts, each with the index of its VM among
+/// `vm_configs`. Opening a file fails after `daemon.open_timeout` of the configuration.
 fn open_disks(
     config: &Config,
     device: &DeviceConfig,
@@ -250,10 +252,18 @@ fn open_disks(
                 disks.push((index, open_disk(device, &vm.name, disk, files)?));
                 continue;
             };
+            // Others cannot have been handed over, and a lock that is held is an error.
+            let migrates = !disk.read_only && is_offered_by_vhost_user(config, &disk.export);
             let (device, name, asked, used) =
                 (shared.clone(), vm.name.clone(), disk.clone(), files.clone());
-            let opened =
-                blocking_call::call(within, move || open_disk(&device, &name, &asked, &used));
+            let opened = blocking_call::call(within, move || {
+                let opened = open_disk(&device, &name, &asked, &used);
+                if migrates && is_in_use(&opened) {
+                    open_locked_disk(&device, &name, &asked, &used)
+                } else {
+                    opened
+                }
+            });
             let opened = opened.map_err(|source| {
                 let path = path.clone();
                 cannot_open(&vm.name, disk, OpenError::Late { path, source, key })
@@ -283,6 +293,46 @@ pub fn open_disk(
     let opened = open_known(device, disk, files).map_err(|source| cannot_open(vm, disk, source))?;
     let at = preferred_address(&device.kind, &opened);
     Ok(NewDisk { disk: opened, at })
+}
+
+fn is_offered_by_vhost_user(config: &Config, export: &str) -> bool {
+    config.listeners.iter().any(|listen| {
+        matches!(listen.address, ListenAddress::VhostUser { .. }) && listen.offers(export)
+    })
+}
+
+/// Returns true if another process has the file of a disk.
+fn is_in_use(opened: &Result<NewDisk, SetupError>) -> bool {
+    matches!(
+        opened,
+        Err(SetupError::Disk {
+            source: OpenError::InUse { .. },
+            ..
+        })
+    )
+}
+
+/// Opens a disk whose file another process has locked, so that it is described and not served. Its
+/// guest may have migrated to the other process, and must not keep the daemon from serving others.
+fn open_locked_disk(
+    device: &DeviceConfig,
+    vm: &str,
+    disk: &DiskConfig,
+    files: &Files,
+) -> Result<NewDisk, SetupError> {
+    let described = DiskConfig {
+        incoming: true,
+        create: Create::No,
+        ..disk.clone()
+    };
+    let opened = open_disk(device, vm, &described, files)?;
+    let state = ActivationState::LockedElsewhere;
+    let activation = opened.disk.medium.activation();
+    let activation = activation.expect("a writable disk with a file has a lock");
+    activation.set_state(state);
+    let why = state.refusal().unwrap_or_default();
+    tracing::error!(%vm, export = %disk.export, path = ?disk.path, "not served: {why}");
+    Ok(opened)
 }
 
 /// Opens a disk. The file of a disk that was served before is never created anew, whatever `create`
