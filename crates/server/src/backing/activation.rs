@@ -221,7 +221,7 @@ impl Activation {
     pub fn unlock(&self) -> std::io::Result<()> {
         // Without the disk nothing is locked: closing it has flushed it.
         if let Some(file) = self.file.upgrade() {
-            file.sync_data()?;
+            sys::sync_data(&file)?;
             self.is_locked.store(false, Ordering::Release);
             self.drop_claim();
             sys::unlock(&file);

@@ -299,7 +299,7 @@ impl Backing for FileBacking {
         // One that was handed over was flushed before; by now it is another daemon's.
         let activation = self.open.activation.as_ref();
         if activation.is_none_or(|activation| activation.is_locked()) {
-            self.open.file.sync_data()
+            sys::sync_data(&self.open.file)
         } else {
             Ok(())
         }

@@ -26,6 +26,8 @@ mod fault_tests;
 mod faults;
 mod frontends;
 #[cfg(test)]
+mod hand_over_tests;
+#[cfg(test)]
 mod hung_tests;
 mod learnt_state;
 #[cfg(test)]

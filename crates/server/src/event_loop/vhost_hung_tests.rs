@@ -2,7 +2,7 @@
 //! mapped until the last I/O on it has ended.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 use tidegate_core::objective::{Limit, Objective, Rate};
@@ -13,7 +13,7 @@ use vhost::vhost_user::VhostUserFrontend;
 
 use super::fault_injection_tests::{everywhere, two_disks};
 use crate::command::FaultChange;
-use crate::common::vhost_guest::{ALL, Guest, OUT, connect, listen, region};
+use crate::common::vhost_guest::{ALL, Guest, OUT, SLOTS, connect, listen, region};
 use crate::common::{Server, single, wait};
 use crate::config::DeviceKind;
 use crate::fault::{Effect, Rule};
@@ -33,6 +33,15 @@ fn wait_for_io(server: &Server) {
     let begun = Instant::now();
     while wait(server.handle.snapshot(0)).unwrap().vms[0].in_flight == 0 {
         assert!(begun.elapsed() < STEP_TIMEOUT, "no I/O is sent");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until a request waits for the disk's rate limit.
+fn wait_until_one_is_pending(server: &Server) {
+    let begun = Instant::now();
+    while wait(server.handle.snapshot(0)).unwrap().vms[0].pending == 0 {
+        assert!(begun.elapsed() < STEP_TIMEOUT, "no request waits");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -107,12 +116,53 @@ fn a_front_end_waits_for_a_slow_disk_that_goes_on() {
         guest.submit(0, OUT, n * 8, &[n as u8; 4096]);
     }
     guest.kick(0, 14);
-    let begun = Instant::now();
-    while wait(server.handle.snapshot(0)).unwrap().vms[0].pending == 0 {
-        assert!(begun.elapsed() < STEP_TIMEOUT, "no request waits");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_one_is_pending(&server);
     assert_eq!(guest.stop_queue(0), 14);
     assert_eq!(guest.take_answers(0).len(), 14);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_front_end_waits_for_requests_that_an_earlier_session_left_while_they_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = single(dir.path(), DeviceKind::Memory, None, 4 * MIB);
+    listen(&mut config, dir.path());
+    let scheduling = &mut config.devices[0].scheduling;
+    scheduling.policy = PolicySpec::named("limit").unwrap();
+    scheduling.merge_limit = 0;
+    // As many are in flight all the time, while fewer and fewer are left.
+    scheduling.max_pending_per_vm = 2;
+    config.vms[0].objective = Objective {
+        limit: Limit {
+            total: Rate::iops(4),
+            ..Limit::NONE
+        },
+        ..Objective::default()
+    };
+    let server = Server::start(config);
+    let socket = dir.path().join("disk.vhost");
+    let mut guest = Guest::start_recorded(&socket, ALL, 1);
+    for n in 0..SLOTS {
+        guest.submit(0, OUT, u64::from(n) * 8, &[n as u8 + 1; 4096]);
+    }
+    guest.kick(0, SLOTS);
+    wait_until_one_is_pending(&server);
+    // The session ends without order. By its record all were taken: `MARK` and `COUNTER` of their
+    // entries, behind a head of 16 bytes.
+    guest.begin_again(&socket).unwrap();
+    let answered = guest.take_answers(0).len() as u16;
+    let (_, record) = guest.record.as_ref().unwrap();
+    for slot in u64::from(answered)..u64::from(SLOTS) {
+        let entry = 16 + 16 * 3 * slot;
+        record.write_all_at(&[1], entry).unwrap();
+        record.write_all_at(&slot.to_le_bytes(), entry + 8).unwrap();
+    }
+    (guest.frontend)
+        .set_mem_table(&[region(&guest.memory)])
+        .unwrap();
+    guest.restart_at(0, answered);
+    assert_eq!(guest.stop_queue(0), SLOTS);
+    guest.take_answers(0);
+    assert_eq!(guest.in_flight(0), 0, "all are answered");
     server.stop().unwrap();
 }

@@ -5,9 +5,12 @@
 //! asks them about each call. A call that passes is done by the kernel, in full or in part. A call
 //! that fails is replaced by a no-operation, which completes with the error. A delayed call waits
 //! in the kernel behind a timer with its memory, as on a slow disk.
+//!
+//! Flushes by other threads than an event loop are asked about separately, see [`set_flush`].
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -91,6 +94,38 @@ pub(crate) fn set(file: &File, faults: impl FnMut(Call) -> Fault + Send + 'stati
 pub(crate) fn take(file: &File) -> Option<Faults> {
     let identity = sys::identity(&file.metadata().unwrap());
     FAULTS.lock().unwrap().remove(&identity)
+}
+
+/// Function that is called before a flush, which fails if the function does.
+type FlushFaults = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+static FLUSHES: LazyLock<Mutex<HashMap<Identity, FlushFaults>>> = LazyLock::new(Mutex::default);
+
+/// Faults of a file's flushes by [`sys::sync_data`], until they are dropped.
+pub(crate) struct FaultyFlushes(Identity);
+
+impl Drop for FaultyFlushes {
+    fn drop(&mut self) {
+        FLUSHES.lock().unwrap().remove(&self.0);
+    }
+}
+
+/// Sets a function that is called before each flush of a file by [`sys::sync_data`]. It may block,
+/// as on a slow disk.
+pub(crate) fn set_flush(
+    file: &File,
+    faults: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) -> FaultyFlushes {
+    let identity = sys::identity(&file.metadata().unwrap());
+    FLUSHES.lock().unwrap().insert(identity, Arc::new(faults));
+    FaultyFlushes(identity)
+}
+
+/// Calls the function that was set for the flushes of a file.
+pub(super) fn before_flush(file: &File) -> io::Result<()> {
+    let identity = sys::identity(&file.metadata()?);
+    let faults = FLUSHES.lock().unwrap().get(&identity).cloned();
+    faults.map_or(Ok(()), |faults| faults())
 }
 
 /// Faults of the files in one ring's table.

@@ -160,17 +160,32 @@ pub fn sealed_memory_file(name: &CStr, len: u64) -> io::Result<File> {
     Ok(file)
 }
 
+/// Makes what was written to an open file durable. May block for as long as its file system does
+/// not answer.
+pub fn sync_data(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    super::faults::before_flush(file)?;
+    file.sync_data()
+}
+
 /// Forgets what the kernel has cached of an open file or block device, so that the next read asks
 /// the storage. Nothing may be waiting to be written.
 pub fn drop_caches(file: &File) -> io::Result<()> {
     const BLKFLSBUF: libc::c_ulong = 0x1261;
-    if file.metadata()?.file_type().is_block_device() {
-        // SAFETY: the request takes no memory.
-        match check(unsafe { libc::ioctl(file.as_raw_fd(), BLKFLSBUF as _, 0) }) {
-            // Without CAP_SYS_ADMIN, only pages that need not be written can be dropped.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            flushed => return flushed,
-        }
+    let is_block_device = file.metadata()?.file_type().is_block_device();
+    // SAFETY: the request takes no memory.
+    let flush = || check(unsafe { libc::ioctl(file.as_raw_fd(), BLKFLSBUF as _, 0) });
+    drop_caches_by(file, is_block_device.then_some(flush))
+}
+
+/// Forgets what is cached of a file, by a `flush` of a block device's buffers where that is
+/// permitted.
+fn drop_caches_by(file: &File, flush: Option<impl FnOnce() -> io::Result<()>>) -> io::Result<()> {
+    match flush.map(|flush| flush()) {
+        // Without CAP_SYS_ADMIN, only pages that need not be written can be dropped.
+        Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        Some(flushed) => return flushed,
+        None => {}
     }
     // SAFETY: takes no memory.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
@@ -495,6 +510,18 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn caches_of_a_block_device_are_dropped_without_the_right_to_flush_its_buffers() {
+        let file = tempfile::tempfile().expect("a file");
+        for errno in [libc::EACCES, libc::EPERM] {
+            let refused = || Err(io::Error::from_raw_os_error(errno));
+            drop_caches_by(&file, Some(refused)).expect("its clean pages are dropped instead");
+        }
+        let broken = || Err(io::Error::from_raw_os_error(libc::EIO));
+        let error = drop_caches_by(&file, Some(broken)).expect_err("the device is broken");
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    }
 
     #[test]
     fn a_tcp_client_that_is_gone_is_noticed() {

@@ -12,7 +12,7 @@ use tidegate_server::backing::ActivationState;
 use tidegate_server::config::{Create, DeviceKind};
 
 use crate::common::vhost_guest::{ALL, DATA_MAX, Guest, OUT, connect, listen, memory, read_config};
-use crate::common::vhost_log::{Copy, Log};
+use crate::common::vhost_log::{Copy, Log, migrate_away};
 use crate::common::{Client, Server, request, single, wait};
 
 const MIB: u64 = 1 << 20;
@@ -63,16 +63,6 @@ fn hosts() -> ([Host; 2], PathBuf, tempfile::TempDir) {
     let file = shared.path().join("disk.raw");
     let hosts = [false, true].map(|incoming| Host::new(&file, incoming));
     (hosts, file, shared)
-}
-
-/// Stops the queue of a guest that migrates, and what is in flight with it.
-fn migrate_away(guest: &mut Guest) {
-    let log = Log::of(guest);
-    log.set(guest).unwrap();
-    guest.set_logged(true);
-    guest.stop_queue(0);
-    guest.take_answers(0);
-    assert_eq!(guest.in_flight(0), 0, "all was answered");
 }
 
 /// Connects by NBD; returns the reason if that is refused.

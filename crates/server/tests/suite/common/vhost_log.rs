@@ -11,6 +11,16 @@ use vhost::{VhostBackend, VhostUserDirtyLogRegion};
 
 use super::vhost_guest::{GUEST, Guest, PAGE};
 
+/// Stops the queue of a guest that migrates, and what is in flight with it.
+pub fn migrate_away(guest: &mut Guest) {
+    let log = Log::of(guest);
+    log.set(guest).expect("a log");
+    guest.set_logged(true);
+    guest.stop_queue(0);
+    guest.take_answers(0);
+    assert_eq!(guest.in_flight(0), 0, "all was answered");
+}
+
 /// Log in shared memory.
 pub struct Log {
     file: File,
