@@ -63,6 +63,7 @@
 //! [`Health`]: health::Health
 //! [`ErrorBody`]: error::ErrorBody
 
+pub mod access;
 pub mod attainment;
 pub mod change;
 pub mod device;

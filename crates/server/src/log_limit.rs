@@ -43,9 +43,11 @@ pub(crate) static GONE: LogLimit = LogLimit::new("clients gone");
 pub(crate) static CUT_OFF: LogLimit = LogLimit::new("clients cut off");
 /// Queues with requests that an earlier session left in flight.
 pub(crate) static RECOVERED: LogLimit = LogLimit::new("queues recovered");
+/// Requests of the control API whose client has too low a role.
+pub(crate) static FORBIDDEN: LogLimit = LogLimit::new("control requests refused");
 
 /// Every limit: the suppressed lines of one that is missing here are never reported.
-static ALL: [&LogLimit; 7] = [
+static ALL: [&LogLimit; 8] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
     &REFUSED,
@@ -53,6 +55,7 @@ static ALL: [&LogLimit; 7] = [
     &GONE,
     &CUT_OFF,
     &RECOVERED,
+    &FORBIDDEN,
 ];
 
 impl LogLimit {

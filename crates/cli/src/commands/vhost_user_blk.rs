@@ -130,11 +130,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         paths: PathsConfig::of_directory(Path::new("")),
         daemon: DaemonConfig::default(),
         // Never bound.
-        control: ControlConfig {
-            socket: PathBuf::new(),
-            mode: 0o600,
-            place: None,
-        },
+        control: ControlConfig::default(),
         store: None,
         metrics: Vec::new(),
         listeners: Vec::new(),

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Command, Output};
 use std::time::Duration;
 
-use crate::common::{CONFIG, drain_stderr, serve_with_start};
+use crate::common::{CONFIG, drain_stderr, serve_with_start, stderr, tidegate};
 
 /// Daemon with the tests' configuration and further sections.
 struct Daemon {
@@ -71,6 +71,139 @@ fn tcp(address: &str) -> TcpStream {
     let timeout = Some(Duration::from_secs(30));
     stream.set_read_timeout(timeout).expect("a time-out");
     stream
+}
+
+/// Sends a request with a body to a socket and returns the answer.
+fn change(path: PathBuf, method: &str, of: &str, body: &str) -> String {
+    let mut stream = unix(path);
+    let len = body.len();
+    write!(
+        stream,
+        "{method} {of} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+         content-length: {len}\r\n\r\n{body}"
+    )
+    .expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+#[test]
+fn sockets_have_roles() {
+    let daemon = Daemon::start(
+        "[[control.listen]]\nunix = \"read.sock\"\nrole = \"read\"\nroot_role = \"read\"\n\
+         [[control.listen]]\nunix = \"operate.sock\"\nmode = \"0640\"\nrole = \"operate\"\n\
+         root_role = \"read\"\n",
+    );
+    let weight = "{\"weight\": 7}";
+    let objective = "/v1/vms/oltp/objective";
+    let vm = "{\"disk\": [{\"size\": \"1 MiB\"}]}";
+    let mode = std::fs::metadata(daemon.path("operate.sock"))
+        .expect("it is there")
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o640);
+    for (socket, (reads, operates, administers)) in [
+        ("read.sock", ("200", "403", "403")),
+        ("operate.sock", ("200", "200", "403")),
+        ("control.sock", ("200", "200", "201")),
+    ] {
+        let path = || daemon.path(socket);
+        for (answer, expected) in [
+            (exchange(unix(path()), "GET", "/v1/vms", ""), reads),
+            (change(path(), "PATCH", objective, weight), operates),
+            (change(path(), "PUT", "/v1/vms/new", vm), administers),
+        ] {
+            let status = format!("HTTP/1.1 {expected}");
+            assert!(answer.starts_with(&status), "{socket}: {answer}");
+        }
+    }
+    let socket = daemon.path("read.sock");
+    let socket = socket.to_str().expect("plain");
+    let output = tidegate(&["--socket", socket, "vm", "remove", "oltp"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("has the role read"), "{message}");
+    assert!(message.contains("needs admin"), "{message}");
+}
+
+/// Runs `tidegate` as another user, with these supplementary groups.
+fn as_user(user: &str, groups: &str, args: &[&str]) -> Output {
+    Command::new("setpriv")
+        .args(["--reuid", user, "--regid", user, "--groups", groups])
+        .arg(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .env_remove("TIDEGATE_SOCKET")
+        .output()
+        .expect("setpriv runs")
+}
+
+#[test]
+fn a_process_has_the_role_of_its_user_and_of_its_groups() {
+    let runs = Command::new("setpriv")
+        .args(["--reuid", "12345", "--regid", "12345", "--clear-groups"])
+        .args([env!("CARGO_BIN_EXE_tidegate"), "--version"])
+        .output();
+    if !runs.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: it takes root and setpriv to be another user");
+        return;
+    }
+    let daemon = Daemon::start(
+        "[[control.listen]]\nunix = \"people.sock\"\nmode = \"0666\"\n\
+         read = [\"group:23456\"]\noperate = [\"user:12346\"]\n",
+    );
+    let open = std::fs::Permissions::from_mode(0o711);
+    std::fs::set_permissions(daemon.dir.path(), open).expect("its owner");
+    let socket = daemon.path("people.sock");
+    let socket = socket.to_str().expect("plain");
+    let list = ["--socket", socket, "vm", "list"];
+    let set = ["--socket", socket, "vm", "set", "oltp", "--weight", "7"];
+    let remove = ["--socket", socket, "vm", "remove", "oltp"];
+    for (user, groups, (lists, sets)) in [
+        ("12345", "1", (false, false)),
+        ("12345", "1,23456", (true, false)),
+        ("23456", "1", (true, false)),
+        ("12346", "1", (true, true)),
+    ] {
+        let of = |args: &[&str]| as_user(user, groups, args);
+        let output = of(&list);
+        let said = stderr(&output);
+        assert_eq!(output.status.success(), lists, "{user} {groups}: {said}");
+        if !lists {
+            assert!(
+                said.contains("user 12345 has no role at this socket"),
+                "{said}"
+            );
+        }
+        assert_eq!(of(&set).status.success(), sets, "{user} {groups}");
+        assert!(!of(&remove).status.success(), "{user} {groups}");
+    }
+    // The default socket is closed to all of them.
+    let control = daemon.path("control.sock");
+    let control = control.to_str().expect("plain");
+    let output = as_user("12346", "1", &["--socket", control, "vm", "list"]);
+    assert!(
+        stderr(&output).contains("permission denied"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn an_account_that_is_not_known_is_an_error_at_its_socket() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("t.toml");
+    let section = "[[control.listen]]\nunix = \"p.sock\"\n\
+                   read = [\"user:nobody-of-this-name\"]\n";
+    std::fs::write(&config, format!("{CONFIG}{section}")).expect("writable");
+    let output = tidegate(&["serve", config.to_str().expect("plain")]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(
+        message.contains("there is no user \"nobody-of-this-name\""),
+        "{message}"
+    );
+    assert!(message.contains("p.sock"), "{message}");
+    assert!(!dir.path().join("control.sock").exists());
 }
 
 #[test]

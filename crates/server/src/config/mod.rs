@@ -23,6 +23,7 @@ use crate::allowed_paths::{AllowedPaths, NotAllowed};
 use crate::fault::Rule;
 
 mod context;
+mod control;
 mod default_policy;
 mod device;
 pub mod fault;
@@ -41,10 +42,12 @@ pub(crate) mod tests;
 pub mod transfer;
 pub mod vm;
 
+pub use control::{
+    AccessConfig, Account, ControlConfig, ControlListenConfig, DEFAULT_CONTROL_SOCKET,
+};
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
 pub use metrics::MetricsConfig;
 pub use objective_view::objective_view;
-pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use promise::{by_the_clock, words};
 pub use schema::schema;
 pub use socket_owner::SocketOwner;
@@ -124,7 +127,7 @@ pub struct Config {
     pub paths: PathsConfig,
     /// Deadlines for opening disks and for an orderly end.
     pub daemon: DaemonConfig,
-    /// The control API's socket.
+    /// Listeners of the control API.
     pub control: ControlConfig,
     /// Store for state that survives a restart; `None` without one.
     pub store: Option<StoreConfig>,
@@ -198,17 +201,6 @@ impl PathsConfig {
             allowed: AllowedPaths::new((!is_of_system).then_some(directory)),
         }
     }
-}
-
-/// Section `[control]`.
-#[derive(Clone, Debug)]
-pub struct ControlConfig {
-    /// Unix socket of the HTTP API.
-    pub socket: PathBuf,
-    /// File mode of the socket.
-    pub mode: u32,
-    /// Place in the file; `None` if no file sets it.
-    pub place: Option<Place>,
 }
 
 /// Section `[store]`.

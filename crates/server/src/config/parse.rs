@@ -9,20 +9,14 @@ use tidegate_core::time::Nanos;
 
 use super::context::Context;
 use super::listen_address::{
-    AddressKind, ClaimedAddresses, DEFAULT_SOCKET_MODE, is_loopback, owner, socket_mode,
-    unix_or_tcp,
+    AddressKind, ClaimedAddresses, is_loopback, owner, socket_mode, unix_or_tcp,
 };
 use super::{
     Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, PathsConfig, SocketTemplate,
-    StoreConfig, VmConfig, context, device, keys, metrics, overcommit, vm,
+    StoreConfig, VmConfig, context, control, device, keys, metrics, overcommit, vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
-/// Default path of the control API's socket.
-pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
-    KeyDefault::Text(path) => path,
-    _ => panic!("the control API has a socket unless it says"),
-};
 /// Reads the whole file. `None` if there was an error, which has been reported.
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
     let mut section = Section::with_keys(root, &keys::FILE)?;
@@ -32,12 +26,8 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         None => Some(DaemonConfig::default()),
     };
     let control = match section.take("control") {
-        Some(field) => control(&field, context, &mut sockets),
-        None => Some(ControlConfig {
-            socket: DEFAULT_CONTROL_SOCKET.into(),
-            mode: DEFAULT_SOCKET_MODE,
-            place: None,
-        }),
+        Some(field) => control::read(&field, context, &mut sockets),
+        None => Some(ControlConfig::default()),
     };
     let paths = match section.take("paths") {
         Some(field) => paths(&field, context),
@@ -142,30 +132,6 @@ fn paths(field: &Field<'_>, context: &Context<'_>) -> Option<PathsConfig> {
     Some(PathsConfig {
         base: default.base,
         allowed: allowed?,
-    })
-}
-
-fn control(
-    field: &Field<'_>,
-    context: &Context<'_>,
-    taken: &mut ClaimedAddresses,
-) -> Option<ControlConfig> {
-    let mut section = Section::with_keys(field, &keys::CONTROL)?;
-    let socket = match section.field(&keys::SOCKET) {
-        Some(field) => context.socket_path(&field).inspect(|path| {
-            (taken.names).claim(&path.display().to_string(), "socket", &field);
-        }),
-        None => Some(DEFAULT_CONTROL_SOCKET.into()),
-    };
-    let mode = section.number(&keys::CONTROL_MODE);
-    section.finish();
-    Some(ControlConfig {
-        socket: socket?,
-        mode: u32::try_from(mode?).ok()?,
-        place: field
-            .find("socket")
-            .unwrap_or_else(|| field.clone())
-            .place(),
     })
 }
 

@@ -50,6 +50,12 @@ allow = ["/srv/vms"]
 [control]
 socket = "c.sock"
 mode = "660"
+operate = ["group:storage"]
+[[control.listen]]
+unix = "people.sock"
+mode = "0666"
+read = ["user:alice"]
+root_role = "read"
 [store]
 path = "tidegate.redb"
 [[metrics]]

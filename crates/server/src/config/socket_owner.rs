@@ -30,8 +30,7 @@ impl fmt::Display for SocketOwner {
 /// Reads the name or number of a user or group.
 pub(super) fn account(field: &Field<'_>) -> Option<String> {
     let text = field.text()?;
-    // A colon ends a name in the system's files, and no account has an empty name.
-    if text.is_empty() || text.contains([':', '\0']) {
+    if !is_account(text) {
         let what = format!("{} is not the name of a user or group", field.describe());
         field.error(
             what,
@@ -40,4 +39,10 @@ pub(super) fn account(field: &Field<'_>) -> Option<String> {
         return None;
     }
     Some(text.to_owned())
+}
+
+/// Returns true for a text that may be the name or number of a user or group.
+pub(super) fn is_account(text: &str) -> bool {
+    // A colon ends a name in the system's files, and no account has an empty name.
+    !text.is_empty() && !text.contains([':', '\0'])
 }

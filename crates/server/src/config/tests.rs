@@ -135,11 +135,8 @@ pub(super) fn parts(text: &str) -> (Config, Vec<Diagnostic>) {
 #[test]
 fn a_whole_file_becomes_a_configuration() {
     let (config, warnings) = parts(WHOLE);
-    assert_eq!(
-        config.control.socket,
-        PathBuf::from("/etc/tidegate/run/control.sock")
-    );
-    assert_eq!(config.control.mode, 0o640);
+    let control = config.control.main.description();
+    assert_eq!(control, "/etc/tidegate/run/control.sock (0640)");
     let daemon = DaemonConfig {
         open_within: Duration::from_secs(5),
         stop_within: Duration::from_secs(120),
@@ -317,7 +314,7 @@ fn defaults_need_four_lines_a_section() {
                 [[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 GiB\"\n";
     let (config, warnings) = parts(text);
     assert!(warnings.is_empty());
-    assert_eq!(config.control.socket, PathBuf::from(DEFAULT_CONTROL_SOCKET));
+    assert_eq!(config.control.listeners().count(), 1);
     assert!(config.store.is_none());
     assert_eq!(config.devices[0].scheduling.policy.name(), "slo");
     assert_eq!(config.vms[0].objective, Objective::default());

@@ -88,7 +88,13 @@ impl Connections {
 
     /// Serves a new connection, or answers it with 503. Waits while [`TURNED_AWAY_MAX`] connections
     /// are being answered so.
-    pub(super) async fn add(&mut self, stream: impl AsyncRead + AsyncWrite + Send + 'static) {
+    ///
+    /// `caller` describes the client to the handlers: it is an extension of each request.
+    pub(super) async fn add(
+        &mut self,
+        stream: impl AsyncRead + AsyncWrite + Send + 'static,
+        caller: impl Clone + Send + Sync + 'static,
+    ) {
         // Reaps finished tasks; nothing else joins them.
         while self.served.try_join_next().is_some() {}
         while self.turned_away.try_join_next().is_some() {}
@@ -106,7 +112,8 @@ impl Connections {
             return;
         }
         let activity = Arc::new(Activity::new());
-        let served = serve(Box::pin(stream), self.router.clone(), activity.clone());
+        let router = self.router.clone();
+        let served = serve(Box::pin(stream), caller, router, activity.clone());
         let task = self.served.spawn(served);
         self.open.push(Open {
             activity,
@@ -248,6 +255,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 /// Serves a connection until the client closes it, or until it is idle and asked to make room.
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
+    caller: impl Clone + Send + Sync + 'static,
     router: Router,
     activity: Arc<Activity>,
 ) {
@@ -256,8 +264,9 @@ async fn serve(
         activity: activity.clone(),
     };
     let router = TowerToHyperService::new(router);
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         *activity.phase() = Phase::Serving;
+        request.extensions_mut().insert(caller.clone());
         let (router, activity) = (router.clone(), activity.clone());
         async move {
             let answer = answer(request, |request| router.call(request)).await;
@@ -408,7 +417,7 @@ mod tests {
     /// Connects a client to `connections` through an in-memory stream.
     async fn connect(connections: &mut Connections) -> DuplexStream {
         let (client, server) = duplex(1 << 16);
-        connections.add(server).await;
+        connections.add(server, ()).await;
         client
     }
 

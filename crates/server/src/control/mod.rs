@@ -1,26 +1,14 @@
 //! The control API: HTTP and JSON on a unix socket.
 //!
-//! ```text
-//!   GET   /v1/devices              GET   /v1/vms                     GET  /v1/policies
-//!   GET   /v1/devices/{name}       GET   /v1/vms/{name}              GET  /v1/policies/{name}
-//!   PUT   /v1/devices/{name}/policy
-//!                                  PATCH /v1/vms/{name}/objective    GET  /v1/stats
-//!   GET, POST, DELETE /v1/disks/{export}/faults    DELETE /v1/disks/{export}/faults/{number}
-//!   DELETE /v1/disks/{export}/known
-//!   GET   /healthz                 GET   /metrics
-//!
-//!   POST, DELETE /v1/vms/{name}/schedule    DELETE /v1/vms/{name}/schedule/{number}
-//!   GET, PUT, DELETE    /v1/vms/{name}/transfer         GET  /v1/transfers
-//!   GET                 /v1/vms/{name}/endpoints
-//!   PUT, DELETE         /v1/vms/{name}             GET, PUT  /v1/vms/{name}/learnt
-//!   PUT, PATCH, DELETE  /v1/vms/{name}/disks/{export}
-//! ```
+//! The routes, each with the role that it requires, are in `routes`; `access` says who has which
+//! role.
 //!
 //! Each change answers with the state in force afterwards, and with the parts of it that the policy
 //! in force does not enforce. Changes are serialised, so that two clients that each change a part
 //! of an objective do not undo each other. No handler is on the path of an I/O: it asks an event
 //! loop by message, and a loop that does not answer in time is an error of that request alone.
 
+mod access;
 mod admit;
 mod connections;
 mod error;
@@ -32,6 +20,7 @@ mod learnt_vm_state;
 mod path;
 mod plane;
 mod put_conflicts;
+mod routes;
 mod schedule;
 mod scrapes;
 mod sockets;
@@ -44,12 +33,8 @@ mod vms_and_disks;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get, patch, post, put};
 use tokio::sync::{Mutex, Notify};
 
-use plane::Plane;
 use schedule::{Clock, Held};
 
 pub use sockets::{SocketError, Sockets};
@@ -92,63 +77,4 @@ impl<P> Api<P> {
         // A panic cannot leave the map half changed: it is always replaced as a whole.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn router<P: Plane>(api: Api<P>) -> Router {
-    use {handlers as h, schedule as s, vms_and_disks as v};
-    Router::new()
-        .route("/v1/devices", get(h::devices::<P>))
-        .route("/v1/devices/{name}", get(h::device::<P>))
-        .route("/v1/devices/{name}/policy", put(h::set_policy::<P>))
-        .route("/v1/vms", get(h::vms::<P>))
-        .route(
-            "/v1/vms/{name}",
-            get(h::vm::<P>)
-                .put(v::put_vm::<P>)
-                .delete(v::delete_vm::<P>),
-        )
-        .route(
-            "/v1/vms/{name}/disks/{export}",
-            put(v::put_disk::<P>)
-                .patch(v::resize_disk::<P>)
-                .delete(v::delete_disk::<P>),
-        )
-        .route("/v1/vms/{name}/endpoints", get(h::endpoints::<P>))
-        .route("/v1/vms/{name}/objective", patch(h::set_objective::<P>))
-        .route(
-            "/v1/vms/{name}/schedule",
-            post(s::add::<P>).delete(s::clear::<P>),
-        )
-        .route("/v1/vms/{name}/schedule/{number}", delete(s::remove::<P>))
-        .route(
-            "/v1/vms/{name}/learnt",
-            get(learnt_vm_state::export::<P>).put(learnt_vm_state::import::<P>),
-        )
-        .route(
-            "/v1/vms/{name}/job",
-            get(transfers::show::<P>)
-                .put(transfers::begin::<P>)
-                .delete(transfers::cancel::<P>),
-        )
-        .route("/v1/jobs", get(transfers::list::<P>))
-        .route(
-            "/v1/disks/{export}/faults",
-            get(faults::list::<P>)
-                .post(faults::add::<P>)
-                .delete(faults::clear::<P>),
-        )
-        .route(
-            "/v1/disks/{export}/faults/{number}",
-            delete(faults::remove::<P>),
-        )
-        .route("/v1/disks/{export}/known", delete(v::forget_disk::<P>))
-        .route("/v1/policies", get(h::policies))
-        .route("/v1/policies/{name}", get(h::policy))
-        .route("/v1/stats", get(h::stats::<P>))
-        .route("/healthz", get(h::health::<P>))
-        .route("/metrics", get(h::metrics::<P>))
-        .fallback(h::no_such_path)
-        .method_not_allowed_fallback(h::no_such_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(api)
 }

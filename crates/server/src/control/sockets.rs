@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
+use super::Api;
+use super::access::{Caller, Rules};
 use super::connections::{CONNECTIONS_MAX, Connections};
+use super::routes;
 use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
-use super::{Api, router};
-use crate::config::{Config, ListenAddress, Place, SocketOwner};
+use crate::config::{Config, ControlListenConfig, ListenAddress, Place};
 use crate::daemon::DaemonHandle;
-use crate::listener::{BindError, Bound, Listener};
+use crate::listener::{BindError, Bound, Listener, Stream};
 use crate::log_limit;
 
 /// Pause after a failed `accept`, which most likely found no free file descriptor.
@@ -20,7 +22,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Bound sockets of the control API and of metrics.
 #[derive(Debug)]
 pub struct Sockets {
-    control: Bound,
+    control: Vec<(Bound, Rules)>,
     metrics: Vec<Bound>,
 }
 
@@ -43,17 +45,18 @@ impl Sockets {
     /// # Errors
     /// If another process listens on one, or a system call fails; none is bound then.
     pub fn bind(config: &Config) -> Result<Sockets, Box<SocketError>> {
-        let control = &config.control;
-        let (path, mode) = (control.socket.clone(), control.mode);
-        let address = ListenAddress::Unix { path, mode };
-        let control = Bound::new(&address, &SocketOwner::default()).map_err(|source| {
-            Box::new(SocketError {
-                what: "control socket",
-                source,
-                place: control.place.clone(),
-                setting: "`socket` in [control]",
+        let control = (config.control.listeners())
+            .map(|listen| {
+                bind(listen).map_err(|source| {
+                    Box::new(SocketError {
+                        what: "control socket",
+                        source,
+                        place: listen.place.clone(),
+                        setting: "[control] in the configuration",
+                    })
+                })
             })
-        })?;
+            .collect::<Result<_, _>>()?;
         let metrics = config.metrics.iter().map(|metrics| {
             let bound = Bound::new(&metrics.address, &metrics.owner);
             bound.map_err(|source| {
@@ -71,7 +74,9 @@ impl Sockets {
 
     /// Logs the addresses.
     pub fn log(&self) {
-        tracing::info!("control API at {}", self.control.name());
+        for (bound, _) in &self.control {
+            tracing::info!("control API at {}", bound.name());
+        }
         for bound in &self.metrics {
             tracing::info!("metrics at {}", bound.name());
         }
@@ -90,30 +95,59 @@ impl Sockets {
     /// If the runtime cannot register a socket.
     pub async fn serve(self, daemon: DaemonHandle) -> io::Result<()> {
         let api = Api::new(daemon, Clock::system());
-        let mut metrics = Vec::new();
-        for bound in &self.metrics {
-            metrics.push((Listener::new(bound)?, bound.name().to_owned()));
-        }
         // Dropping the task set, with this future, ends all connections and the schedules.
         let mut tasks = JoinSet::new();
         let scrapes = scrapes::router(api.clone());
-        for (listener, name) in metrics {
+        for bound in &self.metrics {
             let connections = Connections::new(scrapes.clone(), SCRAPERS_MAX);
-            tasks.spawn(async move { accept(listener, connections, &name).await });
+            let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
+            tasks.spawn(accept(listener, name, connections, |_| ()));
         }
-        let listener = Listener::new(&self.control)?;
-        let connections = Connections::new(router(api.clone()), CONNECTIONS_MAX);
-        tasks.spawn(api.follow_schedules());
-        accept(listener, connections, self.control.name()).await;
+        let router = routes::router(api.clone());
+        for (bound, rules) in &self.control {
+            let connections = Connections::new(router.clone(), CONNECTIONS_MAX);
+            let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
+            let rules = rules.clone();
+            let caller =
+                move |stream: &Stream| -> Caller { rules.caller(stream.credentials().as_ref()) };
+            tasks.spawn(accept(listener, name, connections, caller));
+        }
+        tasks.spawn(async move { api.follow_schedules().await });
+        while let Some(ended) = tasks.join_next().await {
+            // None of them ends by itself.
+            if let Err(error) = ended {
+                tracing::error!("a task of the control API failed: {error}");
+            }
+        }
         Ok(())
     }
 }
 
-/// Accepts the clients of a listener until the future is dropped.
-async fn accept(listener: Listener, mut connections: Connections, name: &str) {
+/// Binds a listener of the control API and looks the accounts of its roles up.
+fn bind(listen: &ControlListenConfig) -> Result<(Bound, Rules), BindError> {
+    // First, so that an account that is not known leaves no socket behind.
+    let rules = match &listen.address {
+        ListenAddress::Unix { path, .. } => Rules::look_up(&listen.access, path)?,
+        ListenAddress::Tcp(_) | ListenAddress::VhostUser { .. } => {
+            unreachable!("the configuration has unix sockets alone here")
+        }
+    };
+    Ok((Bound::new(&listen.address, &listen.owner)?, rules))
+}
+
+/// Accepts the clients of a listener until the future is dropped. `caller` describes a client.
+async fn accept<C: Clone + Send + Sync + 'static>(
+    listener: Listener,
+    name: String,
+    mut connections: Connections,
+    caller: impl Fn(&Stream) -> C,
+) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => connections.add(stream).await,
+            Ok((stream, _)) => {
+                let caller = caller(&stream);
+                connections.add(stream, caller).await;
+            }
             Err(error) => {
                 if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
                     tracing::warn!(listener = name, %error, "cannot accept");

@@ -35,9 +35,10 @@ use crate::log_limit;
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
 pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts, SILENCE_MIN};
 pub use own_socket::{InheritError, OwnSocket};
-pub(crate) use socket::Listener;
+use socket::Peer;
+pub(crate) use socket::Stream;
 pub use socket::{BindError, Bound};
-use socket::{Peer, Stream};
+pub(crate) use socket::{Credentials, Listener, group_number, user_number};
 pub use vhost_user::VhostUserListener;
 
 /// Deadline for a whole handshake.

@@ -123,25 +123,50 @@ impl FileOwner {
     /// # Errors
     /// If a name is not known, or the name service fails.
     pub(super) fn look_up(owner: &SocketOwner, socket: &Path) -> Result<FileOwner, BindError> {
-        type LookUp = fn(&str) -> io::Result<Option<u32>>;
-        let id = |what, name: &Option<String>, look_up: LookUp| {
-            let Some(name) = name else {
-                return Ok(None);
-            };
-            if let Ok(id) = name.parse() {
-                return Ok(Some(id));
-            }
-            let (path, name) = (socket.to_owned(), name.clone());
-            match look_up(&name) {
-                Ok(None) => Err(BindError::NoAccount { path, what, name }),
-                Ok(id) => Ok(id),
-                Err(source) => Err(BindError::Owner { path, source }),
-            }
-        };
+        let user = owner.user.as_ref().map(|name| user_number(name, socket));
+        let group = owner.group.as_ref().map(|name| group_number(name, socket));
         Ok(FileOwner {
-            user: id("user", &owner.user, sys::user_id)?,
-            group: id("group", &owner.group, sys::group_id)?,
+            user: user.transpose()?,
+            group: group.transpose()?,
         })
+    }
+}
+
+/// Returns the number of a user, given by name or number. Looking a name up may block: to be called
+/// when the daemon starts. `socket` is the path of the socket in errors.
+///
+/// # Errors
+/// If the name is not known, or the name service fails.
+pub(crate) fn user_number(name: &str, socket: &Path) -> Result<u32, BindError> {
+    account_number(name, socket, "user", sys::user_id)
+}
+
+/// Returns the number of a group, given by name or number, as [`user_number`] does that of a user.
+///
+/// # Errors
+/// If the name is not known, or the name service fails.
+pub(crate) fn group_number(name: &str, socket: &Path) -> Result<u32, BindError> {
+    account_number(name, socket, "group", sys::group_id)
+}
+
+fn account_number(
+    name: &str,
+    socket: &Path,
+    what: &'static str,
+    look_up: impl Fn(&str) -> io::Result<Option<u32>>,
+) -> Result<u32, BindError> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let path = socket.to_owned();
+    match look_up(name) {
+        Ok(Some(number)) => Ok(number),
+        Ok(None) => Err(BindError::NoAccount {
+            path,
+            what,
+            name: name.to_owned(),
+        }),
+        Err(source) => Err(BindError::Owner { path, source }),
     }
 }
 
@@ -412,6 +437,17 @@ fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
+/// User and groups of a process, as the kernel recorded them when it connected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Credentials {
+    /// User.
+    pub(crate) user: u32,
+    /// Group.
+    pub(crate) group: u32,
+    /// Supplementary groups.
+    pub(crate) groups: Vec<u32>,
+}
+
 /// Connection during its handshake.
 pub(crate) enum Stream {
     Unix(UnixStream),
@@ -419,6 +455,21 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// Returns the credentials of the process at the other end of a unix socket; `None` for TCP, or
+    /// if the kernel does not have them.
+    pub(crate) fn credentials(&self) -> Option<Credentials> {
+        let Stream::Unix(stream) = self else {
+            return None;
+        };
+        let process = stream.peer_cred().ok()?;
+        Some(Credentials {
+            user: process.uid(),
+            group: process.gid(),
+            // Without the groups the process has fewer rights at most.
+            groups: sys::peer_groups(stream.as_fd()).unwrap_or_default(),
+        })
+    }
+
     /// Returns the socket in blocking mode, because io_uring does not wait on non-blocking ones.
     pub(super) fn into_fd(self) -> io::Result<OwnedFd> {
         match self {

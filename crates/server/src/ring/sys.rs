@@ -14,8 +14,8 @@ use std::time::Duration;
 mod accounts;
 mod unix_sockets;
 
-pub use accounts::{group_id, user_id};
-pub use unix_sockets::is_listened_on;
+pub use accounts::{group_id, own_user, user_id};
+pub use unix_sockets::{is_listened_on, peer_groups};
 
 /// Idle time after which the kernel sends keepalive probes on a TCP connection (`TCP_KEEPIDLE`).
 pub const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);

@@ -15,11 +15,10 @@ pub(super) fn table(config: &Config) -> Table {
         };
         sockets.row([listen.description(), offers]);
     }
-    let control = &config.control;
-    sockets.row([
-        format!("{} ({:04o})", control.socket.display(), control.mode),
-        "control API".to_owned(),
-    ]);
+    for control in config.control.listeners() {
+        let serves = format!("control API: {}", control.roles());
+        sockets.row([control.description(), serves]);
+    }
     for metrics in &config.metrics {
         sockets.row([metrics.description(), "metrics and health".to_owned()]);
     }
@@ -39,8 +38,19 @@ pub(super) fn missing_directories(config: &Config) -> Vec<Diagnostic> {
     };
     let listeners = (config.listeners.iter().enumerate())
         .filter_map(|(i, listen)| of(format!("listen[{i}]"), &listen.address, &listen.place));
-    let control = &config.control;
-    let control = nowhere("control.socket".to_owned(), &control.socket, &control.place);
+    let control = (config.control.listeners())
+        .enumerate()
+        .filter_map(|(i, control)| {
+            // The first is that of the section itself.
+            let ListenAddress::Unix { path, .. } = &control.address else {
+                return None;
+            };
+            let field = match i.checked_sub(1) {
+                None => "control.socket".to_owned(),
+                Some(i) => format!("control.listen[{i}].unix"),
+            };
+            nowhere(field, path, &control.place)
+        });
     let metrics = (config.metrics.iter().enumerate())
         .filter_map(|(i, metrics)| of(format!("metrics[{i}]"), &metrics.address, &metrics.place));
     listeners.chain(control).chain(metrics).collect()

@@ -82,8 +82,8 @@ const fn mode(help: &'static str) -> KeyInfo {
 
 /// Mode of the control API's socket.
 pub(super) const CONTROL_MODE: KeyInfo = mode(
-    "its file mode, in quotes. Clients of this socket can read and change every disk, and every \
-     file that `[paths]` allows: see below",
+    "its file mode, in quotes. Administrators can read and change every disk, and every file that \
+     `[paths]` allows",
 );
 
 /// Path on which a listener listens.
@@ -155,10 +155,95 @@ pub(super) const PATHS: SectionInfo = SectionInfo {
     keys: &[ALLOW],
 };
 
+/// Names of the roles of the control API.
+const ROLES: &[&str] = &["read", "operate", "admin"];
+
+/// Role of the clients of the control API's own socket.
+pub(super) const CONTROL_ROLE: KeyInfo = KeyInfo::new(
+    "role",
+    KeyKind::Choice(ROLES),
+    KeyDefault::Text("admin"),
+    "[role](#roles) of every process that can connect",
+);
+
+/// Role of the clients of another socket of the control API.
+pub(super) const LISTEN_ROLE: KeyInfo = KeyInfo::new(
+    "role",
+    KeyKind::Choice(ROLES),
+    KeyDefault::Unset("none"),
+    "[role](#roles) of every process that can connect",
+);
+
+/// Key with the accounts that have a role.
+const fn accounts(name: &'static str, help: &'static str) -> KeyInfo {
+    let kind = KeyKind::List(&KeyKind::Form(&ACCOUNT));
+    KeyInfo::new(name, kind, KeyDefault::Unset("none"), help)
+}
+
+const ACCOUNT: TextForm = TextForm {
+    what: "user or group",
+    pattern: "^(user|group):[^:]+$",
+};
+
+/// Accounts that may read.
+pub(super) const READ: KeyInfo = accounts(
+    "read",
+    "users and groups with the role `read`: `[\"user:alice\", \"group:107\"]`",
+);
+
+/// Accounts that may operate.
+pub(super) const OPERATE: KeyInfo = accounts("operate", "those with the role `operate`");
+
+/// Accounts that are administrators.
+pub(super) const ADMIN: KeyInfo = accounts("admin", "those with the role `admin`");
+
+/// Role of root and of the daemon's user.
+pub(super) const ROOT_ROLE: KeyInfo = KeyInfo::new(
+    "root_role",
+    KeyKind::Choice(ROLES),
+    KeyDefault::Text("admin"),
+    "role of root and of the daemon's own user",
+);
+
+/// Further listeners of the control API.
+pub(super) const CONTROL_LISTENERS: KeyInfo = KeyInfo::new(
+    "listen",
+    KeyKind::Tables(&CONTROL_LISTEN),
+    KeyDefault::Unset(""),
+    "further sockets",
+);
+
 /// `[control]`
 pub(super) const CONTROL: SectionInfo = SectionInfo {
     name: "control",
-    keys: &[SOCKET, CONTROL_MODE],
+    keys: &[
+        SOCKET,
+        CONTROL_MODE,
+        LISTEN_OWNER,
+        LISTEN_GROUP,
+        CONTROL_ROLE,
+        READ,
+        OPERATE,
+        ADMIN,
+        ROOT_ROLE,
+        CONTROL_LISTENERS,
+    ],
+};
+
+/// `[[control.listen]]`
+pub(super) const CONTROL_LISTEN: SectionInfo = SectionInfo {
+    name: "control.listen",
+    keys: &[
+        UNIX,
+        LISTEN_MODE,
+        LISTEN_OWNER,
+        LISTEN_GROUP,
+        LISTEN_ROLE,
+        READ,
+        OPERATE,
+        ADMIN,
+        ROOT_ROLE,
+    ],
 };
 
 /// `[store]`
@@ -216,7 +301,7 @@ pub(super) const FILE: SectionInfo = SectionInfo {
         optional(
             "control",
             KeyKind::Table(&CONTROL),
-            "the socket of the control API",
+            "listeners of the control API, and the roles that they give",
         ),
         optional(
             "paths",

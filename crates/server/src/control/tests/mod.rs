@@ -1,5 +1,6 @@
 //! The API against a simulated daemon: answers, and that a refused request changes nothing.
 
+mod access;
 mod changes;
 mod golden;
 mod learnt_vm_state;
@@ -30,7 +31,9 @@ use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tower::ServiceExt;
 
+use super::access::Caller;
 use super::plane::{Changes, Inventory, Loops, Persistence};
+use super::routes::router;
 use super::*;
 use crate::command::sample_snapshot::snapshot;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
@@ -73,6 +76,7 @@ async fn ask_text(
     let request = Request::builder()
         .method(method)
         .uri(path)
+        .extension(Caller::admin())
         .body(Body::from(body.to_owned()));
     let answer = router(api.clone())
         .oneshot(request.expect("good"))

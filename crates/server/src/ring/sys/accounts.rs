@@ -55,3 +55,9 @@ fn account_id(
         }
     }
 }
+
+/// Returns the number of the user that this process acts as.
+pub fn own_user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}

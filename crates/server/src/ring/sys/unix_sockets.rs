@@ -1,8 +1,8 @@
-//! Unix sockets: whether a process listens.
+//! Unix sockets: whether a process listens, and groups of a peer.
 
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -55,8 +55,47 @@ fn connect(socket: &OwnedFd, address: &libc::sockaddr_un) -> io::Result<()> {
     check(unsafe { libc::connect(socket.as_raw_fd(), pointer, len) })
 }
 
+/// Returns the supplementary groups that the peer of a connected unix socket had when it connected
+/// (`SO_PEERGROUPS`). Unlike `/proc`, this cannot name the groups of another process that got the
+/// number of the peer meanwhile.
+///
+/// # Errors
+/// The error of `getsockopt(2)`.
+pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    /// Groups for which there is room at first; Linux allows 65536 a process.
+    const USUAL: usize = 64;
+    let mut groups = vec![0_u32; USUAL];
+    loop {
+        let mut len = (groups.len() * size_of::<u32>()) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `groups`, which has as many, and then
+        // the length to `len`; both outlive the call.
+        let done = check(unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &mut len,
+            )
+        });
+        let count = len as usize / size_of::<u32>();
+        match done {
+            Ok(()) => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            // The length is the one that is needed.
+            Err(error) if error.raw_os_error() == Some(libc::ERANGE) && count > groups.len() => {
+                groups.resize(count, 0);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -75,6 +114,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_groups_of_a_peer_are_those_of_its_process() {
+        let (own, _peer) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let mut expected = vec![0_u32; 65_536];
+        // SAFETY: the kernel writes at most as many groups as there is room for.
+        let n = unsafe { libc::getgroups(65_536, expected.as_mut_ptr()) };
+        expected.truncate(usize::try_from(n).expect("no error"));
+        let mut groups = peer_groups(own.as_fd()).expect("it has a peer");
+        groups.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(groups, expected);
+        let file = tempfile::tempfile().expect("a file");
+        assert!(peer_groups(file.as_fd()).is_err(), "no socket");
     }
 
     #[test]

@@ -33,11 +33,7 @@ pub fn config(dir: &Path) -> Config {
     Config {
         paths: PathsConfig::of_directory(dir),
         daemon: Default::default(),
-        control: ControlConfig {
-            socket: dir.join("control"),
-            mode: 0o600,
-            place: None,
-        },
+        control: ControlConfig::at(dir.join("control"), 0o600),
         store: None,
         metrics: Vec::new(),
         listeners: vec![ListenConfig {

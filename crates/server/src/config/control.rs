@@ -1,0 +1,342 @@
+//! Section `[control]`: sockets and addresses of the control API, and the roles that they give.
+
+use std::path::PathBuf;
+
+use tidegate_api::access::Role;
+use tidegate_config::keys::{KeyDefault, KeyInfo};
+use tidegate_config::{Field, Section};
+
+use super::context::Context;
+use super::listen_address::{
+    AddressKind, ClaimedAddresses, DEFAULT_SOCKET_MODE, owner, unix_or_tcp,
+};
+use super::socket_owner::is_account;
+use super::{ListenAddress, Place, SocketOwner, keys};
+
+/// Default path of the control API's socket.
+pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
+    KeyDefault::Text(path) => path,
+    _ => panic!("the control API has a socket unless it says"),
+};
+
+/// Section `[control]`.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// Listener of the section itself: a unix socket, whose clients are administrators by default.
+    pub main: ControlListenConfig,
+    /// Listeners of `[[control.listen]]`.
+    pub others: Vec<ControlListenConfig>,
+}
+
+/// Listener of the control API: `[control]` itself, or `[[control.listen]]`.
+#[derive(Clone, Debug)]
+pub struct ControlListenConfig {
+    /// Unix socket.
+    pub address: ListenAddress,
+    /// Owner and group of a unix socket.
+    pub owner: SocketOwner,
+    /// Roles of the clients.
+    pub access: AccessConfig,
+    /// Place in the file; `None` if no file sets it.
+    pub place: Option<Place>,
+}
+
+/// Roles that a unix socket gives to the processes that connect to it. A process has the highest
+/// that applies to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessConfig {
+    /// Role of every process that can connect; `None` for none.
+    pub everyone: Option<Role>,
+    /// Role of root and of the daemon's own user.
+    pub root: Role,
+    /// Accounts with the role of each.
+    pub accounts: Vec<(Account, Role)>,
+}
+
+/// User or group, by name or number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Account {
+    /// User.
+    User(String),
+    /// Group: a process's own one, or one of its supplementary groups.
+    Group(String),
+}
+
+impl ControlConfig {
+    /// Returns the control API at one unix socket, whose clients are all administrators.
+    pub fn at(socket: PathBuf, mode: u32) -> ControlConfig {
+        ControlConfig {
+            main: ControlListenConfig {
+                address: ListenAddress::Unix { path: socket, mode },
+                owner: SocketOwner::default(),
+                access: AccessConfig::everyone(Role::Admin),
+                place: None,
+            },
+            others: Vec::new(),
+        }
+    }
+
+    /// Iterates over all listeners, the one of the section itself first.
+    pub fn listeners(&self) -> impl Iterator<Item = &ControlListenConfig> {
+        std::iter::once(&self.main).chain(&self.others)
+    }
+}
+
+impl Default for ControlConfig {
+    fn default() -> ControlConfig {
+        ControlConfig::at(DEFAULT_CONTROL_SOCKET.into(), DEFAULT_SOCKET_MODE)
+    }
+}
+
+impl AccessConfig {
+    /// Returns the rule that every process that can connect has a role, and root all rights.
+    pub fn everyone(role: Role) -> AccessConfig {
+        AccessConfig {
+            everyone: Some(role),
+            root: Role::Admin,
+            accounts: Vec::new(),
+        }
+    }
+}
+
+impl ControlListenConfig {
+    /// Returns the address for people, with the mode and owner of a unix socket.
+    pub fn description(&self) -> String {
+        self.address.description(&self.owner)
+    }
+
+    /// Returns the roles of the clients for people, such as `control API: operate`.
+    pub fn roles(&self) -> String {
+        let AccessConfig {
+            everyone,
+            root,
+            accounts,
+        } = &self.access;
+        let mut roles: Vec<_> = everyone.iter().map(Role::to_string).collect();
+        for (account, role) in accounts {
+            let (kind, name) = match account {
+                Account::User(name) => ("user", name),
+                Account::Group(name) => ("group", name),
+            };
+            roles.push(format!("{kind} {name} {role}"));
+        }
+        if everyone.is_none_or(|everyone| everyone < *root) {
+            roles.push(format!("root {root}"));
+        }
+        roles.join(", ")
+    }
+}
+
+const ADDRESS: AddressKind = AddressKind {
+    examples: "unix = \"operate.sock\"",
+    heading: "[[control.listen]]",
+    check: |_, _| None,
+};
+
+/// Reads `[control]`. `None` if there was an error, which has been reported.
+pub(super) fn read(
+    field: &Field<'_>,
+    context: &Context<'_>,
+    taken: &mut ClaimedAddresses,
+) -> Option<ControlConfig> {
+    let mut section = Section::with_keys(field, &keys::CONTROL)?;
+    let path = match section.field(&keys::SOCKET) {
+        Some(field) => context.socket_path(&field).inspect(|path| {
+            (taken.names).claim(&path.display().to_string(), "socket", &field);
+        }),
+        None => Some(DEFAULT_CONTROL_SOCKET.into()),
+    };
+    let mode = section.number(&keys::CONTROL_MODE);
+    let address = path.zip(mode).and_then(|(path, mode)| {
+        let mode = u32::try_from(mode).ok()?;
+        Some(ListenAddress::Unix { path, mode })
+    });
+    let owner = owner(&mut section, address.as_ref());
+    let access = access(&mut section, &keys::CONTROL_ROLE, Some(Role::Admin));
+    let tables = section.take_tables(keys::CONTROL_LISTENERS.name);
+    let others: Vec<_> = (tables.iter())
+        .map(|field| listener(field, context, taken))
+        .collect();
+    section.finish();
+    Some(ControlConfig {
+        main: ControlListenConfig {
+            address: address?,
+            owner: owner?,
+            access: access?,
+            place: field
+                .find("socket")
+                .unwrap_or_else(|| field.clone())
+                .place(),
+        },
+        others: others.into_iter().collect::<Option<_>>()?,
+    })
+}
+
+/// Reads a section `[[control.listen]]`.
+fn listener(
+    field: &Field<'_>,
+    context: &Context<'_>,
+    taken: &mut ClaimedAddresses,
+) -> Option<ControlListenConfig> {
+    let mut section = Section::with_keys(field, &keys::CONTROL_LISTEN)?;
+    let keys = (
+        section.field(&keys::UNIX),
+        None,
+        section.field(&keys::LISTEN_MODE),
+    );
+    let address = unix_or_tcp(&mut section, keys, context, taken, &ADDRESS);
+    let owner = owner(&mut section, address.as_ref());
+    let access = access(&mut section, &keys::LISTEN_ROLE, None);
+    if let Some(ListenAddress::Unix { .. }) = address
+        && let Some(access) = &access
+        && access.everyone.is_none()
+        && access.accounts.is_empty()
+    {
+        field.warn(
+            "only root and the daemon's user have a role here",
+            "role = \"read\" for all who can connect, or read = [\"group:NAME\"]",
+        );
+    }
+    section.finish();
+    Some(ControlListenConfig {
+        address: address?,
+        owner: owner?,
+        access: access?,
+        place: field.find("unix").and_then(|field| field.place()),
+    })
+}
+
+/// Reads the roles that a socket gives; `everyone` is the role if `key` is left out.
+fn access(
+    section: &mut Section<'_>,
+    key: &KeyInfo,
+    everyone: Option<Role>,
+) -> Option<AccessConfig> {
+    let role = |field: &Field<'_>| field.choice(&Role::ALL.map(|role| (role.name(), role)));
+    let everyone = section.value(key, everyone, |field| role(field).map(Some));
+    let root = section.value(&keys::ROOT_ROLE, Role::Admin, role);
+    let mut accounts = Some(Vec::new());
+    for (key, role) in [
+        (&keys::READ, Role::Read),
+        (&keys::OPERATE, Role::Operate),
+        (&keys::ADMIN, Role::Admin),
+    ] {
+        let listed = section.value(key, Vec::new(), |field| {
+            let listed: Vec<_> = field.elements()?.iter().map(account).collect();
+            listed.into_iter().collect::<Option<_>>()
+        });
+        // Goes on after an error, so that further wrong names are reported as well.
+        accounts = accounts.zip(listed).map(|(mut all, listed)| {
+            all.extend(listed.into_iter().map(|account| (account, role)));
+            all
+        });
+    }
+    Some(AccessConfig {
+        everyone: everyone?,
+        root: root?,
+        accounts: accounts?,
+    })
+}
+
+/// Reads a user or group, such as `user:alice`.
+fn account(field: &Field<'_>) -> Option<Account> {
+    let text = field.text()?;
+    let account = match text.split_once(':') {
+        Some(("user", name)) if is_account(name) => Account::User(name.to_owned()),
+        Some(("group", name)) if is_account(name) => Account::Group(name.to_owned()),
+        _ => {
+            let what = format!("{} is no user and no group", field.describe());
+            field.error(what, "\"user:alice\", \"group:storage\" or \"group:107\"");
+            return None;
+        }
+    };
+    Some(account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::{errors, parts, with_template};
+
+    fn with_control(sections: &str) -> String {
+        with_template("unix = \"nbd.sock\"") + sections
+    }
+
+    #[test]
+    fn without_keys_the_control_socket_is_for_administrators_alone() {
+        let (config, _) = parts(&with_control(""));
+        let (empty, _) = parts(&with_control("[control]\n"));
+        for control in [config.control, empty.control] {
+            assert_eq!(control.listeners().count(), 1);
+            let ListenAddress::Unix { path, mode } = &control.main.address else {
+                panic!("{control:?}");
+            };
+            assert_eq!(path.to_str(), Some(DEFAULT_CONTROL_SOCKET));
+            assert_eq!(*mode, 0o600);
+            assert_eq!(control.main.access, AccessConfig::everyone(Role::Admin));
+            assert_eq!(control.main.roles(), "admin");
+        }
+    }
+
+    #[test]
+    fn sockets_give_roles_to_all_who_connect_and_to_accounts() {
+        let text = "[control]\nsocket = \"c.sock\"\nmode = \"0660\"\ngroup = \"wheel\"\n\
+                    role = \"operate\"\nroot_role = \"operate\"\n\
+                    [[control.listen]]\nunix = \"people.sock\"\nmode = \"0666\"\n\
+                    read = [\"group:staff\"]\noperate = [\"user:alice\", \"group:107\"]\n\
+                    admin = [\"user:0\"]\n";
+        let (config, warnings) = parts(&with_control(text));
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let control = config.control;
+        assert_eq!(control.main.owner.group.as_deref(), Some("wheel"));
+        assert_eq!(control.main.access.everyone, Some(Role::Operate));
+        assert_eq!(control.main.roles(), "operate");
+        let [people] = &control.others[..] else {
+            panic!("{control:?}");
+        };
+        let accounts = [
+            (Account::Group("staff".to_owned()), Role::Read),
+            (Account::User("alice".to_owned()), Role::Operate),
+            (Account::Group("107".to_owned()), Role::Operate),
+            (Account::User("0".to_owned()), Role::Admin),
+        ];
+        assert_eq!(people.access.everyone, None);
+        assert_eq!(people.access.root, Role::Admin);
+        assert_eq!(people.access.accounts, accounts);
+        let roles = "group staff read, user alice operate, group 107 operate, user 0 admin, \
+                     root admin";
+        assert_eq!(people.roles(), roles);
+        assert_eq!(people.description(), "/etc/tidegate/people.sock (0666)");
+    }
+
+    #[test]
+    fn what_would_give_a_role_by_mistake_is_an_error() {
+        let listen = |keys: &str| format!("[[control.listen]]\n{keys}");
+        for (text, expected) in [
+            (listen("unix = \"a\"\nrole = \"root\""), "\"root\""),
+            (
+                listen("unix = \"a\"\nread = [\"alice\"]"),
+                "is no user and no group",
+            ),
+            (
+                listen("unix = \"a\"\nread = [\"user:\"]"),
+                "is no user and no group",
+            ),
+            (
+                listen("unix = \"a\"\nread = [\"group:a:b\"]"),
+                "is no user and no group",
+            ),
+            (listen("role = \"read\""), "no address is set"),
+            (
+                listen("unix = \"nbd.sock\"\nrole = \"read\""),
+                "is there twice",
+            ),
+        ] {
+            let said = errors(&with_control(&text));
+            assert!(said.contains(expected), "{text}: {said}");
+        }
+        let (_, warnings) = parts(&with_control(&listen("unix = \"a\"")));
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].what.contains("only root"), "{warnings:?}");
+    }
+}

@@ -1,0 +1,228 @@
+//! Roles of the clients of the API.
+//!
+//! ```text
+//!   accept: credentials of the process, by the kernel --Rules--> Caller
+//!   request: Caller --authenticate--> Granted --check: the role of the route--> handler
+//! ```
+//!
+//! The credentials of a process are those with which it connected: a connection that is passed on
+//! keeps its role.
+
+use std::path::Path;
+use std::time::Instant;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tidegate_api::access::Role;
+
+use super::error::ApiError;
+use crate::config::{AccessConfig, Account};
+use crate::listener::{BindError, Credentials, group_number, user_number};
+use crate::log_limit;
+use crate::ring::sys;
+
+/// Roles that a unix socket gives, with accounts by number.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    everyone: Option<Role>,
+    root: Role,
+    /// User of the daemon.
+    own: u32,
+    users: Vec<(u32, Role)>,
+    groups: Vec<(u32, Role)>,
+}
+
+impl Rules {
+    /// Looks the accounts up, which may block. `socket` names the socket in errors.
+    ///
+    /// # Errors
+    /// If an account is not known.
+    pub(super) fn look_up(config: &AccessConfig, socket: &Path) -> Result<Rules, BindError> {
+        let (mut users, mut groups) = (Vec::new(), Vec::new());
+        for (account, role) in &config.accounts {
+            match account {
+                Account::User(name) => users.push((user_number(name, socket)?, *role)),
+                Account::Group(name) => groups.push((group_number(name, socket)?, *role)),
+            }
+        }
+        Ok(Rules {
+            everyone: config.everyone,
+            root: config.root,
+            own: sys::own_user(),
+            users,
+            groups,
+        })
+    }
+
+    /// Returns the highest role that applies to a process; `None` if none does.
+    fn role_of(&self, process: &Credentials) -> Option<Role> {
+        let is_root = process.user == 0 || process.user == self.own;
+        let users = self.users.iter().filter(|(user, _)| process.user == *user);
+        let groups = (self.groups.iter())
+            .filter(|(group, _)| process.group == *group || process.groups.contains(group));
+        let listed = users.chain(groups).map(|(_, role)| *role);
+        let all = listed
+            .chain(self.everyone)
+            .chain(is_root.then_some(self.root));
+        all.max()
+    }
+
+    /// Returns the client that a process is.
+    pub(super) fn caller(&self, process: Option<&Credentials>) -> Caller {
+        Caller::Process {
+            user: process.map(|process| process.user),
+            role: process.and_then(|process| self.role_of(process)),
+        }
+    }
+}
+
+/// Client at the other end of a connection, as an extension of its requests.
+#[derive(Clone, Debug)]
+pub(super) enum Caller {
+    /// Process of this host, connected to a unix socket.
+    Process {
+        /// User of the process; `None` if the kernel does not say.
+        user: Option<u32>,
+        /// Role that the socket gives the process.
+        role: Option<Role>,
+    },
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl Caller {
+    /// Returns an administrator, for requests without a socket.
+    pub(super) fn admin() -> Caller {
+        Caller::with(Some(Role::Admin))
+    }
+
+    /// Returns a client with a role.
+    pub(super) fn with(role: Option<Role>) -> Caller {
+        Caller::Process {
+            user: Some(1000),
+            role,
+        }
+    }
+}
+
+/// Role of a request, as an extension of it.
+#[derive(Clone, Debug)]
+struct Granted {
+    role: Role,
+    /// Client for people.
+    who: String,
+}
+
+/// Finds the role of a request's client; refuses a client that has none.
+pub(super) async fn authenticate(mut request: Request, next: Next) -> Response {
+    let granted = match request.extensions().get::<Caller>() {
+        Some(Caller::Process { user, role }) => {
+            let who = match user {
+                Some(user) => format!("user {user}"),
+                None => "a process without credentials".to_owned(),
+            };
+            match *role {
+                Some(role) => Ok(Granted { role, who }),
+                None => Err(forbidden(
+                    &format!("{who} has no role at this socket"),
+                    "a user or group that has one: `role`, `read`, `operate` and `admin` of \
+                     [control] and [[control.listen]]",
+                )),
+            }
+        }
+        // A listener that names no caller would be a bug; nobody gains by it.
+        None => Err(forbidden("the client is not known", "a configured socket")),
+    };
+    match granted {
+        Ok(granted) => {
+            request.extensions_mut().insert(granted);
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Passes a request on if its client has the role `needed` of its route, or a higher one.
+pub(super) async fn check(
+    needed: Role,
+    path: &'static str,
+    request: Request,
+    next: Next,
+) -> Response {
+    let granted = request.extensions().get::<Granted>();
+    let refusal = match granted {
+        Some(granted) if granted.role >= needed => return next.run(request).await,
+        Some(Granted { role, who }) => {
+            let method = request.method();
+            forbidden(
+                &format!("{who} has the role {role}, and {method} {path} needs {needed}"),
+                &format!("a client with the role {needed}"),
+            )
+        }
+        None => forbidden("the client is not known", "a configured socket"),
+    };
+    refusal.into_response()
+}
+
+/// Makes the error for a client whose role is too low, and logs it.
+fn forbidden(what: &str, allowed: &str) -> ApiError {
+    if log_limit::FORBIDDEN.allows(Instant::now()) {
+        tracing::warn!("control client refused: {what}");
+    }
+    ApiError::new(StatusCode::FORBIDDEN, what, "role").allowing(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(user: u32, group: u32, groups: &[u32]) -> Credentials {
+        Credentials {
+            user,
+            group,
+            groups: groups.to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_process_has_the_highest_role_that_applies_to_it() {
+        let rules = Rules {
+            everyone: None,
+            root: Role::Admin,
+            own: 900,
+            users: vec![(1000, Role::Operate), (1001, Role::Read)],
+            groups: vec![(50, Role::Read), (51, Role::Admin)],
+        };
+        for (who, expected) in [
+            (process(0, 0, &[]), Some(Role::Admin)),
+            (process(900, 900, &[]), Some(Role::Admin)),
+            (process(1000, 1, &[]), Some(Role::Operate)),
+            (process(1001, 1, &[]), Some(Role::Read)),
+            (process(1002, 1, &[]), None),
+            // Numbers of users are no numbers of groups.
+            (process(50, 1000, &[1001, 0]), None),
+            (process(1002, 50, &[]), Some(Role::Read)),
+            (process(1002, 1, &[7, 50]), Some(Role::Read)),
+            (process(1001, 1, &[51]), Some(Role::Admin)),
+            (process(1000, 50, &[]), Some(Role::Operate)),
+        ] {
+            assert_eq!(rules.role_of(&who), expected, "{who:?}");
+        }
+        let open = Rules {
+            everyone: Some(Role::Operate),
+            root: Role::Read,
+            ..rules
+        };
+        for (who, expected) in [
+            (process(1002, 1, &[]), Role::Operate),
+            (process(1001, 1, &[]), Role::Operate),
+            (process(0, 0, &[]), Role::Operate),
+            (process(900, 51, &[]), Role::Admin),
+        ] {
+            assert_eq!(open.role_of(&who), Some(expected), "{who:?}");
+        }
+        let Caller::Process { role, .. } = open.caller(None);
+        assert_eq!(role, None, "the kernel does not say who it is");
+    }
+}
