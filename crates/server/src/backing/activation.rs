@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use super::OpenError;
 use super::file_lock::{can_punch, lock_file, mark_raw, open_same};
 use super::inspect::{measure, refuse_foreign};
+use super::{OpenError, cache_mode};
 use crate::config::DiskConfig;
 use crate::disk_file_monitor::Watched;
 use crate::ring::sys;
@@ -71,6 +71,13 @@ pub struct Found {
     pub can_punch: bool,
 }
 
+/// Arrival of a disk from another daemon, with a guest that migrated or for one that starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// True if the guest's driver knows a write-back cache; `None` if nobody has told.
+    pub writeback: Option<bool>,
+}
+
 /// Lock of a writable disk's file, and who uses the disk by vhost-user.
 #[derive(Debug)]
 pub struct Activation {
@@ -82,6 +89,10 @@ pub struct Activation {
     state: AtomicU8,
     /// True from taking the lock until what was written is durable and the lock is released.
     is_locked: AtomicBool,
+    /// Cache mode that the guest's driver knows, which is handed over with the file.
+    cache_mode: Mutex<Option<bool>>,
+    /// True from taking the lock until a front-end has learnt of the arrival.
+    has_arrived: AtomicBool,
     /// Claim on a block device while the lock is held.
     claim: Mutex<Option<File>>,
     /// Number of front-ends with queues that run. Held while the state changes, which may block.
@@ -118,6 +129,8 @@ impl Activation {
             watched,
             state: AtomicU8::new(state as u8),
             is_locked: AtomicBool::new(!config.incoming),
+            cache_mode: Mutex::default(),
+            has_arrived: AtomicBool::new(false),
             claim: Mutex::new(claim),
             users: Mutex::default(),
         }
@@ -126,6 +139,31 @@ impl Activation {
     fn claim(&self) -> MutexGuard<'_, Option<File>> {
         // Changed by single assignments.
         self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the cache mode that the guest's driver knows: true for a write-back cache.
+    fn cache_mode(&self) -> MutexGuard<'_, Option<bool>> {
+        // Changed by single assignments.
+        (self.cache_mode.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the cache mode that goes with the file when it is handed over; `None` if it is unknown.
+    pub fn set_cache_mode(&self, writeback: Option<bool>) {
+        *self.cache_mode() = writeback;
+    }
+
+    /// Returns the arrival of the disk since the last call, for the front-end that uses it first.
+    pub fn take_arrival(&self) -> Option<Arrival> {
+        let arrived = self.has_arrived.swap(false, Ordering::AcqRel);
+        arrived.then(|| Arrival {
+            writeback: *self.cache_mode(),
+        })
+    }
+
+    /// Returns true if a front-end's driver is the one that used the disk last: the disk is active,
+    /// and has not arrived since.
+    pub fn is_settled(&self) -> bool {
+        self.state() == ActivationState::Active && !self.has_arrived.load(Ordering::Acquire)
     }
 
     /// Ends the claim on a block device, because its disk is closed.
@@ -179,6 +217,8 @@ impl Activation {
         let claim = lock_file(&self.path, &file, true)?;
         let found = self.check(&file).inspect_err(|_| sys::unlock(&file))?;
         *self.claim() = claim;
+        self.set_cache_mode(cache_mode::take(&file));
+        self.has_arrived.store(true, Ordering::Release);
         self.is_locked.store(true, Ordering::Release);
         Ok(found)
     }
@@ -213,8 +253,8 @@ impl Activation {
         Ok(Found { can_punch })
     }
 
-    /// Makes what was written durable and releases the lock. To be called once no I/O is in flight
-    /// and none can begin. May block.
+    /// Makes what was written durable, leaves the driver's cache mode with the file, and releases
+    /// the lock. To be called once no I/O is in flight and none can begin. May block.
     ///
     /// # Errors
     /// If the data may not be durable; the lock is still held then.
@@ -222,6 +262,8 @@ impl Activation {
         // Without the disk nothing is locked: closing it has flushed it.
         if let Some(file) = self.file.upgrade() {
             sys::sync_data(&file)?;
+            let writeback = *self.cache_mode();
+            cache_mode::put(&file, writeback)?;
             self.is_locked.store(false, Ordering::Release);
             self.drop_claim();
             sys::unlock(&file);

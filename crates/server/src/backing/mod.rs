@@ -6,6 +6,7 @@
 
 mod activation;
 mod any_backing;
+mod cache_mode;
 pub mod dsync;
 pub mod error_state;
 pub mod extents;
@@ -39,7 +40,7 @@ use crate::disk_file_monitor::State;
 use crate::error_hints::missing_directory;
 use crate::fault::Rule;
 
-pub use activation::{Activation, ActivationState, Found};
+pub use activation::{Activation, ActivationState, Arrival, Found};
 pub(crate) use any_backing::{AnyBacking, Shared};
 pub use file::OpenFile;
 use file_backing::FileBacking;

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::ExportEntry;
-use crate::backing::{Activation, ActivationState};
+use crate::backing::{Activation, ActivationState, Arrival};
 use crate::command::{ActivationChange, Command, DiskLock};
 use crate::event_loop::LoopHandle;
 use crate::frontend::Volume;
@@ -135,6 +135,18 @@ impl QueueUser for DiskUser {
         *users += 1;
         self.runs = true;
         Ok(())
+    }
+
+    fn take_arrival(&mut self) -> Option<Arrival> {
+        self.activation.take_arrival()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.activation.is_settled()
+    }
+
+    fn set_cache_mode(&mut self, writeback: Option<bool>) {
+        self.activation.set_cache_mode(writeback);
     }
 
     fn end(&mut self, migrates: bool) {

@@ -303,6 +303,15 @@ pub fn extended_attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
     (n >= 0).then(|| value[..n as usize].to_vec())
 }
 
+/// Removes an extended attribute.
+///
+/// # Errors
+/// If there is none, the file system has no attributes, or the file is read-only.
+pub fn remove_extended_attribute(file: &File, name: &CStr) -> io::Result<()> {
+    // SAFETY: `name` is a C string, and the call takes no other memory.
+    check(unsafe { libc::fremovexattr(file.as_raw_fd(), name.as_ptr()) })
+}
+
 /// Checks that this process may write to a file, without opening the file.
 ///
 /// # Errors

@@ -10,8 +10,12 @@ use tidegate_nbd::client::{Handshake, Progress, Wishes};
 use tidegate_nbd::{Command, NbdError};
 use tidegate_server::backing::ActivationState;
 use tidegate_server::config::{Create, DeviceKind};
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserConfigFlags;
 
-use crate::common::vhost_guest::{ALL, DATA_MAX, Guest, OUT, connect, listen, memory, read_config};
+use crate::common::vhost_guest::{
+    ALL, CONFIG_WCE, DATA_MAX, Guest, OUT, connect, listen, memory, read_config,
+};
 use crate::common::vhost_log::{Copy, Log, migrate_away};
 use crate::common::{Client, Server, request, single, wait};
 
@@ -331,4 +335,30 @@ fn guests_that_race_for_a_file_never_have_it_together() {
         scope.spawn(|| run(&from, 1));
         scope.spawn(|| run(&to, 2));
     });
+}
+
+#[test]
+fn the_cache_mode_of_a_driver_goes_with_its_disk() {
+    let ([from, to], _, _shared) = hosts();
+    let memory = memory(1);
+    let flags = VhostUserConfigFlags::WRITABLE;
+    // The hypervisor of each host shows a write-back cache until the driver turns it off there.
+    let arrive = |host: &Host| {
+        let memory = memory.try_clone().unwrap();
+        let guest = Guest::try_resume(&host.socket, ALL | CONFIG_WCE, memory);
+        guest.expect("the file is free")
+    };
+    for mode in [0, 1, 1, 0] {
+        let mut guest = arrive(&from);
+        guest.frontend.set_config(32, flags, &[mode]).unwrap();
+        guest.write(0, &[mode; 512]);
+        migrate_away(&mut guest);
+        drop(guest);
+        let mut guest = arrive(&to);
+        assert_eq!(read_config(&mut guest.frontend)[32], mode);
+        assert_eq!(guest.read(0, 512), [mode; 512]);
+        migrate_away(&mut guest);
+    }
+    from.server.stop().unwrap();
+    to.server.stop().unwrap();
 }

@@ -246,10 +246,15 @@ impl InflightRegion {
         }
     }
 
-    /// Records whether the driver knows a write-back cache, for the next session.
-    pub(super) fn set_writeback(&self, writeback: bool) {
+    /// Records whether the driver knows a write-back cache, for the next session; `None` if that is
+    /// unknown.
+    pub(super) fn set_writeback(&self, writeback: Option<bool>) {
         if self.has_tail {
-            let mode = if writeback { WRITE_BACK } else { WRITE_THROUGH };
+            let mode = match writeback {
+                Some(true) => WRITE_BACK,
+                Some(false) => WRITE_THROUGH,
+                None => UNKNOWN,
+            };
             self.tail().write_once(CACHE_MODE, [mode]);
         }
     }

@@ -194,7 +194,7 @@ fn the_cache_mode_is_kept_in_a_tail_of_this_version_alone() {
     let whole = layout.bytes();
     assert_eq!(mode(whole), None);
     for writeback in [true, false] {
-        map(whole).set_writeback(writeback);
+        map(whole).set_writeback(Some(writeback));
         assert_eq!(mode(whole), Some(writeback));
     }
     assert_eq!(mode(whole - 1), None, "no tail");
@@ -203,10 +203,10 @@ fn the_cache_mode_is_kept_in_a_tail_of_this_version_alone() {
     put(10, [9]);
     assert_eq!(mode(whole), None, "no mode");
     for (at, other) in [(0, b'T'), (8, 2)] {
-        map(whole).set_writeback(true);
+        map(whole).set_writeback(Some(true));
         let before = byte(at);
         put(at, [other]);
-        map(whole).set_writeback(false);
+        map(whole).set_writeback(Some(false));
         assert_eq!((mode(whole), byte(10)), (None, [WRITE_BACK]), "left alone");
         put(at, before);
         assert_eq!(mode(whole), Some(true));

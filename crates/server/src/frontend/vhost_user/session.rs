@@ -4,6 +4,7 @@
 //! front-end that sends half a message stops nobody but itself. Every error ends the session: the
 //! device stops, and the front-end may connect again.
 
+mod cache_mode;
 mod queues;
 
 use std::fs::File;
@@ -21,15 +22,17 @@ use vhost::vhost_user::{
     VhostUserProtocolFeatures,
 };
 
+use self::cache_mode::CacheMode;
 use self::queues::{EventFile, Queue, Run};
 use super::back_channel::{ConfigNotices, SocketOffer};
-use super::config_space::{self, CONFIG_WCE, FLUSH, LOG_ALL};
+use super::config_space::{self, CONFIG_WCE, LOG_ALL};
 use super::connection::{Opening, QUEUES_MAX};
 use super::dirty_log::DirtyLog;
 use super::guest_memory::{GuestMemory, REGIONS_MAX, Region, RegionAddress};
 use super::inflight::{InflightRegion, Layout};
 use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
 use super::virtqueue::{RingAddresses, SIZE_MAX, used_bytes};
+use crate::backing::Arrival;
 use crate::frontend::Volume;
 use crate::vm_resources::{Resource, Share, VmResources};
 
@@ -51,6 +54,17 @@ pub(crate) trait QueueUser: Send {
     /// # Errors
     /// A message if another daemon has the disk, or its file is not what it was.
     fn begin(&mut self) -> std::result::Result<(), String>;
+
+    /// Returns the arrival of the disk from another daemon, once after `begin`: the first front-end
+    /// that uses it has to know what its driver counts on.
+    fn take_arrival(&mut self) -> Option<Arrival>;
+
+    /// Returns true if the disk is in use by this daemon, so that a driver whose queues start now
+    /// has read its configuration here.
+    fn is_settled(&self) -> bool;
+
+    /// Sets the cache mode that the driver knows, which goes with the disk that is handed over.
+    fn set_cache_mode(&mut self, writeback: Option<bool>);
 
     /// Notes that the last queue has stopped. If the guest `migrates`, another daemon may have the
     /// disk from now on. May block.
@@ -103,7 +117,7 @@ impl Session {
             features: None,
             protocol_features: VhostUserProtocolFeatures::empty(),
             notices: Arc::default(),
-            writeback: None,
+            cache: CacheMode::default(),
             memory: Arc::default(),
             log: None,
             inflight: None,
@@ -171,9 +185,7 @@ struct Device {
     features: Option<u64>,
     protocol_features: VhostUserProtocolFeatures,
     notices: Arc<ConfigNotices>,
-    /// Cache mode that the driver knows of; `None` if it may know one that was set in an earlier
-    /// session.
-    writeback: Option<bool>,
+    cache: CacheMode,
     memory: Arc<GuestMemory>,
     /// Log of the last `SET_LOG_BASE`, used while `VHOST_F_LOG_ALL` is accepted. Covers guest
     /// memory and what the queues that run have in it.
@@ -203,23 +215,6 @@ impl Device {
             self.volume = volume;
         }
         &self.volume
-    }
-
-    /// Tells the loop whether writes must be durable when they are answered: without `FLUSH` there
-    /// is no other way to make them so, and with `CONFIG_WCE` the driver decides.
-    fn put_cache_mode(&self) {
-        let write_through = self.has(CONFIG_WCE) && self.writeback != Some(true);
-        self.mailbox
-            .set_stable_writes(!self.has(FLUSH) || write_through);
-    }
-
-    /// Records the cache mode for the next session. A mode in which fewer writes are durable is
-    /// recorded only once the front-end has the answer to its message: until then the driver may
-    /// count on the mode before.
-    fn keep_cache_mode(&self) {
-        if let (Some(region), Some(writeback)) = (&self.inflight, self.writeback) {
-            region.set_writeback(writeback);
-        }
     }
 
     fn request(&self, change: Change) -> Result<u16> {
@@ -407,6 +402,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         let migrates = self.has(LOG_ALL);
         let is_last = self.queues.iter().all(|queue| queue.run == Run::Stopped);
         if let Some(user) = self.user.as_mut().filter(|_| is_last) {
+            user.set_cache_mode(self.cache.writeback());
             // Before the answer, after which the guest may go on elsewhere.
             user.end(migrates);
         }
@@ -495,12 +491,10 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let end = offset.checked_add(size).filter(|&end| end <= CONFIG_MAX);
         let end = end.ok_or_else(|| refused("beyond the configuration space"))?;
-        // A driver that reads the mode before its queues run knows it. One that runs may know
-        // another, from an earlier session.
         if self.queues.iter().all(|queue| queue.run == Run::Stopped) {
-            self.writeback.get_or_insert(true);
+            self.cache.was_read();
         }
-        let writeback = self.writeback.unwrap_or(true);
+        let writeback = self.cache.writeback().unwrap_or(true);
         self.put_cache_mode();
         let notices = self.notices.clone();
         let mut space = Vec::new();
@@ -524,7 +518,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         if offset != config_space::WRITEBACK || !accepted || writeback > 1 {
             return Err(refused("a field of the configuration that is read-only"));
         }
-        self.writeback = Some(writeback == 1);
+        self.cache.was_set(writeback == 1);
         self.put_cache_mode();
         if writeback == 0 {
             // Before the answer, because the driver counts on it from then on.
@@ -576,6 +570,10 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn get_inflight_fd(&mut self, of: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         let layout = layout(of)?;
         let file = layout.create().map_err(refused)?;
+        // Front-ends keep a record until their driver starts anew.
+        if self.queues.iter().all(|queue| queue.run == Run::Stopped) {
+            self.driver_was_reset();
+        }
         let made = VhostUserInflight::new(layout.bytes(), 0, of.num_queues, of.queue_size);
         Ok((made, file))
     }
@@ -597,11 +595,7 @@ impl VhostUserBackendReqHandlerMut for Device {
             &self.limits,
         );
         let region = region.map_err(refused)?;
-        // A front-end that connects again does not ask for the mode, which its driver knows.
-        self.writeback = match (self.writeback, region.writeback()) {
-            (Some(now), Some(before)) => Some(now && before),
-            (now, before) => now.or(before),
-        };
+        self.cache.was_recorded(region.writeback());
         if region.is_truncated() {
             return Err(refused("the memory for requests in flight is gone"));
         }

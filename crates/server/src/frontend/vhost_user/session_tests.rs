@@ -1,5 +1,6 @@
 //! Tests of what messages set up.
 
+use super::super::config_space::FLUSH;
 use super::*;
 
 fn volume() -> Volume {
@@ -162,4 +163,144 @@ fn a_driver_that_set_its_cache_mode_finds_it_in_the_next_session() {
         Ok(())
     }));
     assert!(!stable_writes(begin));
+}
+
+/// Disk that arrives when a queue starts, or has been here all the time.
+struct Arriving(Option<Arrival>);
+
+impl QueueUser for Arriving {
+    fn begin(&mut self) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    fn take_arrival(&mut self) -> Option<Arrival> {
+        self.0.take()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn set_cache_mode(&mut self, _: Option<bool>) {}
+
+    fn end(&mut self, _: bool) {}
+}
+
+/// Has a queue start after the disk has arrived with a cache mode.
+fn arrive(device: &mut Device, writeback: Option<bool>) {
+    device.user = Some(Box::new(Arriving(Some(Arrival { writeback }))));
+    device.settle_cache_mode();
+}
+
+#[test]
+fn a_driver_that_migrated_has_the_mode_that_came_with_its_disk_or_durable_writes() {
+    let read = |device: &mut Device| device.get_config(0, 60, VhostUserConfigFlags::empty());
+    let set = |device: &mut Device, writeback| {
+        let at = config_space::WRITEBACK;
+        device.set_config(at, &[writeback], VhostUserConfigFlags::WRITABLE)
+    };
+    // QEMU reads the configuration for itself, before the guest arrives.
+    let migrated = |device: &mut Device, writeback| {
+        read(device)?;
+        device.set_features(1 << FLUSH | 1 << CONFIG_WCE)?;
+        arrive(device, writeback);
+        Ok(())
+    };
+    assert!(!stable_writes(|device| migrated(device, Some(true))));
+    assert!(stable_writes(|device| migrated(device, Some(false))));
+    assert!(stable_writes(|device| migrated(device, None)));
+    assert!(
+        stable_writes(|device| {
+            migrated(device, None)?;
+            read(device).map(drop)
+        }),
+        "the front-end's read is not the driver's"
+    );
+    assert!(!stable_writes(|device| {
+        migrated(device, None)?;
+        set(device, 1)
+    }));
+    // A driver that starts anew reads what the front-end shows: the record is a new one.
+    let asked = VhostUserInflight::new(0, 0, 1, 128);
+    let starts_anew = |device: &mut Device| device.get_inflight_fd(&asked).map(drop);
+    assert!(!stable_writes(|device| {
+        migrated(device, None)?;
+        starts_anew(device)
+    }));
+    assert!(!stable_writes(|device| {
+        migrated(device, Some(false))?;
+        device.reset_device()
+    }));
+    assert!(stable_writes(|device| {
+        migrated(device, Some(true))?;
+        set(device, 0)?;
+        starts_anew(device)
+    }));
+    assert!(
+        stable_writes(|device| {
+            device.set_features(1 << FLUSH | 1 << CONFIG_WCE)?;
+            arrive(device, None);
+            starts_anew(device)
+        }),
+        "the front-end has shown nothing in this session"
+    );
+    assert!(
+        !stable_writes(|device| {
+            read(device)?;
+            device.set_features(1 << FLUSH | 1 << CONFIG_WCE)?;
+            device.settle_cache_mode();
+            arrive(device, None);
+            Ok(())
+        }),
+        "a migration that was cancelled: the driver is the one that was here"
+    );
+}
+
+#[test]
+fn a_record_says_nothing_of_a_driver_that_has_not_arrived() {
+    let asked = VhostUserInflight::new(0, 0, 1, 128);
+    let mut kept = None;
+    let read = |device: &mut Device| device.get_config(0, 60, VhostUserConfigFlags::empty());
+    stable_writes(|device| {
+        device.user = Some(Box::new(Arriving(Some(Arrival { writeback: None }))));
+        read(device)?;
+        let (given, file) = device.get_inflight_fd(&asked)?;
+        device.set_inflight_fd(&given, file.try_clone().expect("a descriptor"))?;
+        // As after each message.
+        device.keep_cache_mode();
+        kept = Some((given, file));
+        Ok(())
+    });
+    let (given, file) = kept.expect("the session made it");
+    // The queue could not start, and the front-end connects again.
+    let again = |device: &mut Device| {
+        device.set_features(1 << FLUSH | 1 << CONFIG_WCE)?;
+        device.set_inflight_fd(&given, file.try_clone().expect("a descriptor"))
+    };
+    assert!(stable_writes(|device| {
+        again(device)?;
+        arrive(device, None);
+        Ok(())
+    }));
+    assert!(!stable_writes(|device| {
+        again(device)?;
+        arrive(device, Some(true));
+        Ok(())
+    }));
+    assert!(
+        !stable_writes(|device| {
+            again(device)?;
+            arrive(device, None);
+            Ok(())
+        }),
+        "the driver's own record, after a restart of the daemon"
+    );
+    stable_writes(|device| {
+        again(device)?;
+        // A later arrival of which the record of this session knows nothing.
+        device.cache = CacheMode::default();
+        arrive(device, None);
+        Ok(())
+    });
+    assert!(stable_writes(again), "an unknown mode is recorded as such");
 }

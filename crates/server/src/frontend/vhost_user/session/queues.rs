@@ -78,6 +78,7 @@ impl Device {
         if let Some(user) = &mut self.user {
             user.begin().map_err(refused)?;
         }
+        self.settle_cache_mode();
         let queue = &mut self.queues[index];
         let change = Change::Start {
             queue: index,
@@ -172,6 +173,7 @@ impl Device {
             self.stop(index)?;
             self.queues[index] = Queue::default();
         }
+        self.driver_was_reset();
         Ok(())
     }
 }
