@@ -102,6 +102,20 @@ pub enum Fatal {
         /// [`NAME_LEN_MAX`](crate::NAME_LEN_MAX) for `NBD_OPT_EXPORT_NAME`.
         max: u32,
     },
+    /// Bytes in plain text behind `NBD_OPT_STARTTLS`, whose client has to wait for the answer and
+    /// then for TLS. An attacker on the network may have injected them (CVE-2021-3716).
+    #[error(
+        "handshake: bytes in plain text follow NBD_OPT_STARTTLS at byte {at}; after it everything \
+         is sent over TLS"
+    )]
+    PlaintextAfterStartTls {
+        /// Position of the first of these bytes in the client's stream.
+        at: u64,
+    },
+    /// `NBD_OPT_EXPORT_NAME` without TLS for an export that is served over TLS only, or that does
+    /// not exist; the option has no error reply.
+    #[error("handshake: NBD_OPT_EXPORT_NAME without TLS for an export that is not served so")]
+    TlsRequired,
     /// More options than [`Limits::options_max`](crate::Limits::options_max).
     #[error("handshake: the client sent more than {max} options without choosing an export")]
     TooManyOptions {

@@ -1,11 +1,13 @@
 //! Bodies of the fuzz targets, so that each file under `fuzz/` needs only one line.
 
 use crate::client::{Decoded, decode_reply};
-use crate::{Abilities, BlockSize, Command, Export, Exports, Limits, Session, Step};
+use crate::{Abilities, BlockSize, Command, Export, Exports, Limits, Session, Step, TlsMode};
 
 /// Feeds `data` to a session and checks the invariants that must hold for any client.
 ///
-/// The first byte is the size of the pieces into which the rest is cut.
+/// The first byte is the size of the pieces into which the rest is cut; its two lowest bits
+/// choose the mode of TLS as well. What follows `NBD_OPT_STARTTLS` in another piece counts as
+/// decrypted.
 ///
 /// # Panics
 /// Memory exceeds what [`Limits`] allow, a request leaves its export, or the session stops making
@@ -19,7 +21,12 @@ pub fn fuzz_session(data: &[u8]) {
         options_max: 64,
         ..Limits::default()
     };
-    let mut session = Session::new(limits);
+    let mode = match cut & 3 {
+        1 => TlsMode::Selective,
+        2 => TlsMode::Forced,
+        _ => TlsMode::Off,
+    };
+    let mut session = Session::with_tls(limits, mode);
     for piece in stream.chunks(usize::from(cut).max(1)) {
         if !feed(&mut session, piece, &limits) {
             return;
@@ -55,6 +62,14 @@ fn feed(session: &mut Session, mut input: &[u8], limits: &Limits) -> bool {
                 if r.command == Command::Write {
                     session.skip_payload(r.len);
                 }
+            }
+            Step::StartTls => {
+                assert!(
+                    input.is_empty(),
+                    "plain text is left behind NBD_OPT_STARTTLS"
+                );
+                session.consume_output(session.output().len());
+                session.tls_established();
             }
             Step::Output | Step::Opened(_) | Step::Rejected(_) => {}
         }

@@ -9,6 +9,7 @@ use crate::output::Output;
 use crate::reply::ReplyStyle;
 use crate::request::Reason;
 use crate::step::{Limits, Opened};
+use crate::tls::{TlsMode, TlsProgress};
 use crate::wire::*;
 
 /// Length of an option header in bytes: magic (8), option (4), payload length (4).
@@ -22,6 +23,7 @@ pub(crate) enum Event {
     NeedMore(usize),
     Output,
     Abort,
+    StartTls,
     Open { opened: Box<Opened>, at: u64 },
 }
 
@@ -35,6 +37,7 @@ pub(crate) struct Handshake {
     agreed: Agreed,
     fixed_newstyle: bool,
     shutting_down: bool,
+    tls: TlsProgress,
     /// Options received so far, held against `Limits::options_max`.
     options_seen: u32,
     /// Position of the next byte in the client's stream.
@@ -61,11 +64,17 @@ enum Stage {
 #[derive(Clone, Copy, Debug)]
 enum UnreadAnswer {
     Abort,
+    StartTls,
     Refuse(u32, &'static str),
 }
 
+impl UnreadAnswer {
+    const NO_DATA: UnreadAnswer =
+        UnreadAnswer::Refuse(NBD_REP_ERR_INVALID, "this option takes no data");
+}
+
 impl Handshake {
-    pub(crate) fn new(output: &mut Output) -> Handshake {
+    pub(crate) fn new(tls: TlsMode, output: &mut Output) -> Handshake {
         output.put(&NBDMAGIC.to_be_bytes());
         output.put(&IHAVEOPT.to_be_bytes());
         output.put(&(NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES).to_be_bytes());
@@ -77,6 +86,7 @@ impl Handshake {
             agreed: Agreed::default(),
             fixed_newstyle: false,
             shutting_down: false,
+            tls: TlsProgress::Plain(tls),
             options_seen: 0,
             at: 0,
         }
@@ -89,6 +99,9 @@ impl Handshake {
         output: &mut Output,
         limits: &Limits,
     ) -> Result<(usize, Event), Fatal> {
+        if self.tls == TlsProgress::Starting {
+            return self.before_tls(input).map(|event| (0, event));
+        }
         let mut consumed = 0;
         loop {
             let (taken, outcome) = self.advance(&input[consumed..], exports, output, limits)?;
@@ -97,6 +110,7 @@ impl Handshake {
             let event = match outcome {
                 Some(Outcome::Answered) => Event::Output,
                 Some(Outcome::Abort) => Event::Abort,
+                Some(Outcome::StartTls) => self.before_tls(&input[consumed..])?,
                 Some(Outcome::Open(opened)) => Event::Open {
                     opened,
                     at: self.at,
@@ -108,6 +122,30 @@ impl Handshake {
             };
             return Ok((consumed, event));
         }
+    }
+
+    /// Ends the plain text, of which nothing may be left.
+    fn before_tls(&self, rest: &[u8]) -> Result<Event, Fatal> {
+        match rest {
+            [] => Ok(Event::StartTls),
+            _ => Err(Fatal::PlaintextAfterStartTls { at: self.at }),
+        }
+    }
+
+    /// Goes on over TLS, and forgets what was negotiated in plain text, where an attacker could
+    /// have changed it. The client's flags stay, because they are not sent again, and so does the
+    /// count of options.
+    pub(crate) fn tls_established(&mut self) {
+        assert_eq!(self.tls, TlsProgress::Starting, "TLS was not negotiated");
+        self.tls = TlsProgress::Established;
+        self.agreed = Agreed {
+            no_zeroes: self.agreed.no_zeroes,
+            ..Agreed::default()
+        };
+        assert!(
+            self.payload.is_empty() && self.missing() == OPTION_HEAD_LEN,
+            "a part of an option crosses from plain text into TLS"
+        );
     }
 
     pub(crate) fn shut_down(&mut self) {
@@ -226,6 +264,9 @@ impl Handshake {
         }
         // Allowed to every client; as it has no error reply, a name too long ends the connection.
         if option == NBD_OPT_EXPORT_NAME {
+            if self.tls.is_demanded() {
+                return Err(Fatal::TlsRequired);
+            }
             let max = NAME_LEN_MAX as u32;
             return if len > max {
                 Err(Fatal::OptionTooLong { option, len, max })
@@ -270,15 +311,16 @@ impl Handshake {
             _ if self.shutting_down => {
                 return Some(UnreadAnswer::Refuse(NBD_REP_ERR_SHUTDOWN, SHUTTING_DOWN));
             }
+            NBD_OPT_STARTTLS => return Some(self.start_tls(len)),
+            _ if self.tls.is_demanded() => {
+                return Some(UnreadAnswer::Refuse(
+                    NBD_REP_ERR_TLS_REQD,
+                    "this server needs TLS before anything else (NBD_OPT_STARTTLS)",
+                ));
+            }
             NBD_OPT_LIST | NBD_OPT_STRUCTURED_REPLY => false,
             NBD_OPT_INFO | NBD_OPT_GO | NBD_OPT_LIST_META_CONTEXT | NBD_OPT_SET_META_CONTEXT => {
                 true
-            }
-            NBD_OPT_STARTTLS => {
-                return Some(UnreadAnswer::Refuse(
-                    NBD_REP_ERR_UNSUP,
-                    "this server does not offer TLS",
-                ));
             }
             _ => {
                 return Some(UnreadAnswer::Refuse(
@@ -288,10 +330,7 @@ impl Handshake {
             }
         };
         if !takes_data && len > 0 {
-            return Some(UnreadAnswer::Refuse(
-                NBD_REP_ERR_INVALID,
-                "this option takes no data",
-            ));
+            return Some(UnreadAnswer::NO_DATA);
         }
         if len > limits.option_len_max {
             return Some(UnreadAnswer::Refuse(
@@ -300,6 +339,21 @@ impl Handshake {
             ));
         }
         None
+    }
+
+    /// Returns the answer to `NBD_OPT_STARTTLS` with `len` bytes of data.
+    fn start_tls(&self, len: u32) -> UnreadAnswer {
+        match self.tls {
+            TlsProgress::Plain(TlsMode::Off) => {
+                UnreadAnswer::Refuse(NBD_REP_ERR_UNSUP, "this server does not offer TLS")
+            }
+            TlsProgress::Established => {
+                UnreadAnswer::Refuse(NBD_REP_ERR_INVALID, "this connection has TLS already")
+            }
+            TlsProgress::Plain(_) if len > 0 => UnreadAnswer::NO_DATA,
+            TlsProgress::Plain(_) => UnreadAnswer::StartTls,
+            TlsProgress::Starting => unreachable!("no option is read before TLS has begun"),
+        }
     }
 
     /// Answers the current option if its payload is complete.
@@ -334,6 +388,7 @@ impl Handshake {
                     output,
                     agreed: &mut self.agreed,
                     limits,
+                    tls: self.tls,
                 };
                 context.answer(option, &payload)?
             }
@@ -344,6 +399,15 @@ impl Handshake {
             } => {
                 output.reply(option, NBD_REP_ACK, &[]);
                 Outcome::Abort
+            }
+            Stage::Skip {
+                option,
+                answer: UnreadAnswer::StartTls,
+                ..
+            } => {
+                output.reply(option, NBD_REP_ACK, &[]);
+                self.tls = TlsProgress::Starting;
+                Outcome::StartTls
             }
             Stage::Skip {
                 option,

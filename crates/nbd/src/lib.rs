@@ -9,6 +9,7 @@
 //!     ^                           |            Step::Opened      the transmission phase begins
 //!     |     handshake output      |            Step::Request     do it, answer with `reply`
 //!     +---------------------------+            Step::Rejected    answer with its error
+//!                                              Step::StartTls    send output(), TLS handshake
 //!                                              Step::Disconnect  send output(), close
 //!                                              Err(Fatal)        log, close
 //! ```
@@ -42,6 +43,7 @@
 //!                 let n = style.error(r.cookie, r.error, r.reason.message(), &mut head);
 //!                 send(&head[..n]);
 //!             }
+//!             Step::StartTls => unreachable!("only with `Session::with_tls`"),
 //!             Step::Disconnect(_why) => {
 //!                 send(session.output());
 //!                 return Ok(());
@@ -52,8 +54,8 @@
 //! ```
 //!
 //! Section names in the documentation are those of the public protocol description,
-//! `doc/proto.md` of <https://github.com/NetworkBlockDevice/nbd>. TLS (`NBD_OPT_STARTTLS`),
-//! `EXTENDED_HEADERS` and `RESIZE` are not offered.
+//! `doc/proto.md` of <https://github.com/NetworkBlockDevice/nbd>. `EXTENDED_HEADERS` and `RESIZE`
+//! are not offered. TLS is negotiated here ([`TlsMode`]), and carried through by the driver.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -72,6 +74,7 @@ mod session;
 mod step;
 #[cfg(test)]
 mod testing;
+mod tls;
 mod transmission;
 mod wire;
 
@@ -81,4 +84,5 @@ pub use reply::{Extent, ReplyStyle};
 pub use request::{Command, Reason, Rejected, Request};
 pub use session::Session;
 pub use step::{Disconnect, Limits, Opened, Step};
+pub use tls::TlsMode;
 pub use wire::{NAME_LEN_MAX, REQUEST_LEN};

@@ -5,6 +5,7 @@ use crate::export::{BlockSize, Export, Exports};
 use crate::output::Output;
 use crate::reply::ReplyStyle;
 use crate::step::{Limits, Opened};
+use crate::tls::TlsProgress;
 use crate::wire::*;
 
 /// Longest part of a client's own text that an error message quotes, in bytes.
@@ -16,6 +17,8 @@ pub(crate) enum Outcome {
     Answered,
     /// The client leaves; only the handshake itself makes this outcome.
     Abort,
+    /// The client starts TLS; only the handshake itself makes this outcome.
+    StartTls,
     Open(Box<Opened>),
 }
 
@@ -34,6 +37,7 @@ pub(crate) struct Context<'a> {
     pub(crate) output: &'a mut Output,
     pub(crate) agreed: &'a mut Agreed,
     pub(crate) limits: &'a Limits,
+    pub(crate) tls: TlsProgress,
 }
 
 /// Error reply to an option: the reply type (`NBD_REP_ERR_*`) and a message for a human reader.
@@ -81,8 +85,12 @@ impl Context<'_> {
     fn export_name(&mut self, payload: &[u8]) -> Result<Outcome, Fatal> {
         let name = string(payload).map_err(|reason| Fatal::BadExportName { reason })?;
         let Some(export) = self.exports.lookup(name) else {
-            return Err(Fatal::UnknownExport {
-                name: name.to_owned(),
+            return Err(if self.tls.may_hide_exports() {
+                Fatal::TlsRequired
+            } else {
+                Fatal::UnknownExport {
+                    name: name.to_owned(),
+                }
             });
         };
         // The option cannot carry a request for block sizes, so such clients never know them.
@@ -154,7 +162,7 @@ impl Context<'_> {
         let export = self
             .exports
             .lookup(name)
-            .ok_or_else(|| Refusal::unknown(name))?;
+            .ok_or_else(|| self.unknown_export(name))?;
         let wants = |info: u16| wanted.chunks_exact(2).any(|w| w == info.to_be_bytes());
         // A client that requests block sizes promises to respect them ("Size constraints").
         let knows_block_size = wants(NBD_INFO_BLOCK_SIZE);
@@ -226,6 +234,16 @@ impl Context<'_> {
         }
         self.output.reply(option, NBD_REP_ACK, &[]);
         Ok(Outcome::Answered)
+    }
+
+    /// Returns the refusal of `NBD_OPT_INFO` and `NBD_OPT_GO` for an export that is not offered.
+    /// Before TLS it is one and the same for names of no export and of those that need TLS.
+    fn unknown_export(&self, name: &str) -> Refusal {
+        if self.tls.may_hide_exports() {
+            let why = "no export of this name is served without TLS (NBD_OPT_STARTTLS)";
+            return Refusal(NBD_REP_ERR_TLS_REQD, why.to_owned());
+        }
+        Refusal::unknown(name)
     }
 
     fn send_info(&mut self, option: u32, info: u16, data: &[&[u8]]) {

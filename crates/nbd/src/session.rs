@@ -7,6 +7,7 @@
 //!                |                |                |
 //!                |                |                +-- EXPORT_NAME, GO --> transmission
 //!                |                |                +-- ABORT ------------> closed
+//!                |                |                +-- STARTTLS --> tls_established()
 //!                +------------- broken rule ------------------------------> failed
 //!
 //!  transmission: request header --> Request, or Rejected (payload skipped) --> request header
@@ -24,6 +25,7 @@ use crate::handshake::{Event, Handshake};
 use crate::output::Output;
 use crate::reply::ReplyStyle;
 use crate::step::{Disconnect, Limits, Step};
+use crate::tls::TlsMode;
 use crate::transmission::Transmission;
 use crate::wire::REQUEST_LEN;
 
@@ -47,8 +49,13 @@ impl Session {
     /// Starts a session for a client that has just connected; [`output`](Self::output) holds the
     /// greeting.
     pub fn new(limits: Limits) -> Session {
+        Session::with_tls(limits, TlsMode::Off)
+    }
+
+    /// Starts a session like [`new`](Self::new), of a server that uses TLS by `mode`.
+    pub fn with_tls(limits: Limits, mode: TlsMode) -> Session {
         let mut output = Output::default();
-        let handshake = Box::new(Handshake::new(&mut output));
+        let handshake = Box::new(Handshake::new(mode, &mut output));
         Session {
             limits,
             phase: Phase::Handshake(handshake),
@@ -98,6 +105,23 @@ impl Session {
         result
     }
 
+    /// Goes on with the handshake over TLS, after [`Step::StartTls`]. Everything that the client
+    /// negotiated before is forgotten; input from now on is what TLS has decrypted.
+    ///
+    /// # Panics
+    /// The client did not start TLS, or the acknowledgement was not consumed: it would be sent
+    /// over TLS, and the client waits for it in plain text.
+    pub fn tls_established(&mut self) {
+        assert!(
+            self.output.pending().is_empty(),
+            "the acknowledgement of NBD_OPT_STARTTLS was not sent"
+        );
+        let Phase::Handshake(h) = &mut self.phase else {
+            panic!("TLS outside of the handshake");
+        };
+        h.tls_established();
+    }
+
     /// Discards the next `n` bytes of the stream: the rest of a write's payload that the driver
     /// cannot store.
     ///
@@ -145,6 +169,7 @@ impl Session {
             Event::NeedMore(n) => Step::NeedMore(n),
             Event::Output => Step::Output,
             Event::Abort => Step::Disconnect(Disconnect::Abort),
+            Event::StartTls => Step::StartTls,
             Event::Open { opened, at } => {
                 // Replacing the phase frees the handshake with its buffers.
                 let t = Transmission::new(&opened, self.limits.write_discard_max, at);
@@ -196,6 +221,11 @@ mod tests {
                         match step {
                             Step::NeedMore(_) => break,
                             Step::Output => continue,
+                            Step::StartTls => {
+                                transcript.output.extend(session.output());
+                                session.consume_output(session.output().len());
+                                session.tls_established();
+                            }
                             Step::Request(r) if r.command == Command::Write => {
                                 payload_left = r.len as usize;
                             }

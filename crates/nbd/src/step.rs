@@ -43,6 +43,11 @@ pub enum Step {
     /// The handshake produced [`output`](crate::Session::output). It must be sent and consumed
     /// before the session takes more input.
     Output,
+    /// The client starts TLS. [`output`](crate::Session::output) holds the acknowledgement, which
+    /// must be sent and consumed; then follows the TLS handshake, and after it
+    /// [`tls_established`](crate::Session::tls_established). Until that call the session takes no
+    /// input: bytes that came in plain text behind the option end the connection.
+    StartTls,
     /// Transmission begins. [`output`](crate::Session::output) still holds the end of the handshake
     /// and must be sent before any reply.
     Opened(Box<Opened>),

@@ -116,8 +116,17 @@ impl Bench {
     }
 
     pub(crate) fn with_limits(flags: u32, limits: Limits) -> Bench {
+        Bench::with_session(flags, Session::new(limits))
+    }
+
+    /// Starts a connection to a server that uses TLS by `mode`.
+    pub(crate) fn with_tls(flags: u32, mode: TlsMode) -> Bench {
+        Bench::with_session(flags, Session::with_tls(Limits::default(), mode))
+    }
+
+    pub(crate) fn with_session(flags: u32, session: Session) -> Bench {
         let mut bench = Bench {
-            session: Session::new(limits),
+            session,
             output: Vec::new(),
         };
         assert!(bench.feed(&flags.to_be_bytes()).unwrap().is_empty());
@@ -154,6 +163,12 @@ impl Bench {
                     return Ok(steps);
                 }
                 Step::Output => assert!(!self.session.output().is_empty()),
+                Step::StartTls => {
+                    self.output.extend_from_slice(self.session.output());
+                    self.session.consume_output(self.session.output().len());
+                    self.session.tls_established();
+                    steps.push(step);
+                }
                 Step::Disconnect(_) => {
                     self.output.extend_from_slice(self.session.output());
                     steps.push(step);

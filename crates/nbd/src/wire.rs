@@ -37,6 +37,7 @@ pub(crate) const NBD_REP_FLAG_ERROR: u32 = 1 << 31;
 pub(crate) const NBD_REP_ERR_UNSUP: u32 = NBD_REP_FLAG_ERROR | 1;
 pub(crate) const NBD_REP_ERR_POLICY: u32 = NBD_REP_FLAG_ERROR | 2;
 pub(crate) const NBD_REP_ERR_INVALID: u32 = NBD_REP_FLAG_ERROR | 3;
+pub(crate) const NBD_REP_ERR_TLS_REQD: u32 = NBD_REP_FLAG_ERROR | 5;
 pub(crate) const NBD_REP_ERR_UNKNOWN: u32 = NBD_REP_FLAG_ERROR | 6;
 pub(crate) const NBD_REP_ERR_SHUTDOWN: u32 = NBD_REP_FLAG_ERROR | 7;
 pub(crate) const NBD_REP_ERR_BLOCK_SIZE_REQD: u32 = NBD_REP_FLAG_ERROR | 8;

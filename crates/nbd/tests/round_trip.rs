@@ -84,6 +84,7 @@ impl Server {
                     let n = style.error(r.cookie, r.error, r.reason.message(), &mut out);
                     self.out.extend(&out[..n]);
                 }
+                Step::StartTls => unreachable!("TLS is not offered"),
                 Step::Disconnect(_) => return std::mem::take(&mut self.out),
             }
         }

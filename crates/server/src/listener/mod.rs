@@ -222,6 +222,7 @@ async fn handshake(
                 input.extend_from_slice(&piece[..n]);
             }
             Step::Output => {}
+            Step::StartTls => unreachable!("TLS is not offered"),
             Step::Opened(opened) => {
                 stream.write_all(session.output()).await?;
                 session.consume_output(session.output().len());

@@ -145,7 +145,7 @@ impl Connection {
             }
             Step::Disconnect(_) => Some(Polled::Left),
             Step::NeedMore(_) => None,
-            Step::Output | Step::Opened(_) => {
+            Step::Output | Step::StartTls | Step::Opened(_) => {
                 unreachable!("the handshake was carried through before")
             }
         }
