@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Protocol of [`EndpointView`] for NBD.
 pub const NBD: &str = "nbd";
+/// Protocol of [`EndpointView`] for NBD that needs TLS, as in URIs.
+pub const NBD_TLS: &str = "nbds";
 /// Protocol of [`EndpointView`] for vhost-user-blk.
 pub const VHOST_USER: &str = "vhost-user";
 
@@ -21,7 +23,7 @@ pub struct DiskEndpointsView {
 /// Address that offers a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EndpointView {
-    /// Protocol: [`NBD`] or [`VHOST_USER`].
+    /// Protocol: [`NBD`], [`NBD_TLS`] or [`VHOST_USER`].
     pub protocol: String,
     /// Absolute path of a unix socket; absent for TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]

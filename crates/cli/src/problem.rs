@@ -11,6 +11,7 @@ use tidegate_server::daemon::StartError;
 use tidegate_server::error_hints::missing_directory;
 use tidegate_server::listener::BindError;
 use tidegate_server::store::StoreError;
+use tidegate_server::tls::TlsFileError;
 use tidegate_workload::fio::FioErrors;
 
 /// Error with its place and help text.
@@ -199,6 +200,10 @@ fn text(error: &anyhow::Error) -> String {
         open.and_then(OpenError::help)
             .or_else(|| bind.and_then(BindError::help))
             .or_else(|| cause.downcast_ref().and_then(StoreError::help))
+            .or_else(|| {
+                let tls: &TlsFileError = cause.downcast_ref()?;
+                Some(tls.help().to_owned())
+            })
     });
     let place = error
         .chain()

@@ -22,8 +22,9 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllowedPaths {
     list: Arc<[PathBuf]>,
-    /// File that is never allowed: that of the configuration, which is in the default directory.
-    except: Option<Arc<Path>>,
+    /// Files that are never allowed: that of the configuration, which is in the default directory,
+    /// and those of TLS, which mostly are.
+    except: Arc<[PathBuf]>,
 }
 
 /// Reason for which a path may not be used, to follow the path and a colon.
@@ -37,14 +38,14 @@ impl AllowedPaths {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         AllowedPaths {
             list: paths.into_iter().map(absolute).collect(),
-            except: None,
+            except: Arc::default(),
         }
     }
 
-    /// Returns the list without one file.
-    pub fn except(self, file: &Path) -> AllowedPaths {
+    /// Returns the list without some files.
+    pub fn except(self, files: impl IntoIterator<Item = PathBuf>) -> AllowedPaths {
         AllowedPaths {
-            except: Some(file.into()),
+            except: files.into_iter().collect(),
             ..self
         }
     }
@@ -91,8 +92,8 @@ impl AllowedPaths {
             // An entry that does not exist allows nothing.
             fs::canonicalize(allowed).is_ok_and(|allowed| path.starts_with(allowed))
         };
-        let is_path = |file: &Path| fs::canonicalize(file).is_ok_and(|file| path == file);
-        self.list.iter().any(is_in) && !self.except.as_deref().is_some_and(is_path)
+        let is_path = |file: &PathBuf| fs::canonicalize(file).is_ok_and(|file| path == file);
+        self.list.iter().any(is_in) && !self.except.iter().any(is_path)
     }
 
     /// Returns true if `found` is a block device and the path a symbolic link to it in a directory
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn the_file_of_the_configuration_is_not_for_disks() {
         let host = Host::new();
-        let allowed = host.allowed.clone().except(&host.at("vms/a.raw"));
+        let allowed = host.allowed.clone().except([host.at("vms/a.raw")]);
         assert!(allowed.check(&host.at("vms/a.raw")).is_err());
         allowed
             .check(&host.at("vms/web/b.raw"))

@@ -6,7 +6,10 @@
 //!
 //! The lock is taken when a connection begins and ends, never for a request.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
 
 use crate::vm_resources::VmResources;
 
@@ -135,7 +138,10 @@ impl VmConnections {
             Err(_) => tally.refused += 1,
         }
         drop(vms);
-        admitted.map(|()| ConnectionPermit(self.clone()))
+        admitted.map(|()| ConnectionPermit {
+            vm: self.clone(),
+            ends: None,
+        })
     }
 
     /// Returns the connections of the VM: allowed, open and refused.
@@ -175,11 +181,25 @@ impl Drop for VmConnections {
 
 /// Permit of an open connection; dropping it frees the place.
 #[derive(Debug)]
-pub struct ConnectionPermit(Arc<VmConnections>);
+pub struct ConnectionPermit {
+    vm: Arc<VmConnections>,
+    /// Closed when the connection ends; nothing is sent.
+    ends: Option<oneshot::Sender<Infallible>>,
+}
+
+impl ConnectionPermit {
+    /// Returns a receiver that is closed when the connection ends. A second call closes the
+    /// receiver of the first.
+    pub fn end(&mut self) -> oneshot::Receiver<Infallible> {
+        let (sender, receiver) = oneshot::channel();
+        self.ends = Some(sender);
+        receiver
+    }
+}
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.tally(|tally| {
+        self.vm.tally(|tally| {
             // A wrapped count would refuse every later connection of the VM.
             assert!(tally.open > 0, "a connection ends that was not counted");
             tally.open -= 1;

@@ -37,6 +37,7 @@ pub mod ring;
 mod sigbus;
 mod storage_identity;
 pub mod store;
+pub mod tls;
 pub mod transfer;
 pub mod vm_resources;
 

@@ -34,6 +34,7 @@ use crate::simulate::{self, Changes};
 
 mod persisted_vms;
 mod place_hosts;
+mod refused;
 mod sockets;
 
 /// Result as JSON.
@@ -409,9 +410,8 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         notes,
     } = loaded;
     notes.iter().for_each(tell_note);
-    let mut unfit = refused_disks(&config);
-    // `serve` would refuse these disks, so they are errors here, and the warnings are shown with
-    // them.
+    let mut unfit = refused::by_serve(&config);
+    // `serve` would refuse these, so they are errors here, and the warnings are shown with them.
     if !unfit.is_empty() {
         unfit.extend(warnings);
         return refused(ConfigErrors(unfit), out);
@@ -586,24 +586,6 @@ fn backed_by(disk: &DiskConfig) -> String {
     let read_only = if disk.read_only { ", read-only" } else { "" };
     let incoming = if disk.incoming { ", incoming" } else { "" };
     format!("{path}{created}{read_only}{incoming}")
-}
-
-/// Returns an error for each disk whose file `serve` would refuse until the file or the
-/// configuration changes. Changes no file, and does not block on FIFOs or leases.
-fn refused_disks(config: &Config) -> Vec<Diagnostic> {
-    let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
-    let refused = disks.filter_map(|(vm, disk)| {
-        // An error that may pass on its own becomes a warning in `missing_paths`.
-        let error = inspect(disk).err().filter(|error| !error.may_pass())?;
-        let field = format!("vm {:?}: export {:?}", vm.name, disk.export);
-        let mut refusal = Diagnostic::error(error.to_string()).located_at(field, &(0..0));
-        if let Some(help) = error.help() {
-            refusal = refusal.allowing(help);
-        }
-        refusal.place = disk.place.clone();
-        Some(refusal)
-    });
-    refused.collect()
 }
 
 /// Returns a warning if `serve` could not open the disk's file at the moment, for example for lack

@@ -30,6 +30,7 @@ mod report;
 mod resizing;
 mod schedules;
 mod tenants;
+mod tls;
 mod tool;
 mod transfers;
 mod tuning;

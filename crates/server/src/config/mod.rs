@@ -26,6 +26,7 @@ mod context;
 mod control;
 mod default_policy;
 mod device;
+mod export_names;
 pub mod fault;
 mod keys;
 mod listen_address;
@@ -39,6 +40,7 @@ mod socket_owner;
 mod socket_template;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tls;
 pub mod transfer;
 pub mod vm;
 
@@ -56,6 +58,7 @@ pub use tidegate_config::{
     ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, enforced_parts, objective,
     policy, schedule, unenforced,
 };
+pub use tls::{TlsClientConfig, TlsConfig};
 
 /// Configuration with the warnings about it.
 pub type Loaded = tidegate_config::Loaded<Config>;
@@ -69,8 +72,11 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let base = path.parent().unwrap_or(Path::new(""));
     let mut loaded = parse(&text, &path.display().to_string(), base)?;
+    let tls = (loaded.config.listeners.iter()).filter_map(|listen| listen.tls.as_ref());
+    let files = tls.flat_map(TlsConfig::files).map(Path::to_owned);
+    let own: Vec<PathBuf> = files.chain([path.to_owned()]).collect();
     let paths = &mut loaded.config.paths;
-    paths.allowed = paths.allowed.clone().except(path);
+    paths.allowed = paths.allowed.clone().except(own);
     Ok(loaded)
 }
 
@@ -224,6 +230,8 @@ pub struct ListenConfig {
     /// Names of the exports offered here, the first also under the empty name. If empty, all
     /// exports are offered and none under the empty name.
     pub exports: Vec<String>,
+    /// TLS of a TCP address; `None` without it.
+    pub tls: Option<TlsConfig>,
     /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
 }
@@ -231,7 +239,12 @@ pub struct ListenConfig {
 impl ListenConfig {
     /// Returns the address for people, with the mode and owner of a unix socket.
     pub fn description(&self) -> String {
-        self.address.description(&self.owner)
+        let address = self.address.description(&self.owner);
+        match &self.tls {
+            Some(tls) if tls.plain_exports.is_empty() => format!("{address} (TLS)"),
+            Some(_) => format!("{address} (TLS, selective)"),
+            None => address,
+        }
     }
 
     /// Returns true if the export is offered here.

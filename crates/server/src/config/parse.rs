@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use tidegate_config::keys::{KeyDefault, KeyInfo};
 use tidegate_config::{Field, Names, Section};
-use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
 use super::context::Context;
-use super::listen_address::{
-    AddressKind, ClaimedAddresses, is_loopback, owner, socket_mode, unix_or_tcp,
-};
+use super::listen_address::{AddressKind, ClaimedAddresses, owner, socket_mode, unix_or_tcp};
 use super::{
     Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, PathsConfig, SocketTemplate,
-    StoreConfig, VmConfig, context, control, device, keys, metrics, overcommit, vm,
+    StoreConfig, VmConfig, context, control, device, export_names, keys, metrics, overcommit, tls,
+    vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
@@ -165,20 +163,25 @@ fn listeners(
     taken: &mut ClaimedAddresses,
     context: &Context<'_>,
 ) -> Vec<Option<ListenConfig>> {
+    let known = tls::Known { exports, vms };
     fields
         .iter()
         .map(|field| {
             let mut section = Section::with_keys(field, &keys::LISTEN)?;
-            let exports =
-                section.value(&keys::EXPORTS, Vec::new(), |field| offered(field, exports));
-            let disks = disks_of(vms, exports.as_deref().unwrap_or_default());
+            let exports = section.value(&keys::EXPORTS, Vec::new(), |field| {
+                export_names::read(field, known.exports)
+            });
+            let disks = disks_of(known.vms, exports.as_deref().unwrap_or_default());
             let address = address(&mut section, context, &disks, taken);
             let owner = owner(&mut section, address.as_ref());
+            let here = exports.as_deref().unwrap_or_default();
+            let tls = tls::read(&mut section, context, address.as_ref(), here, known);
             section.finish();
             Some(ListenConfig {
                 address: address?,
                 owner: owner?,
                 exports: exports?,
+                tls: tls?,
                 place: (["unix", "tcp", "vhost_user"].iter())
                     .find_map(|key| field.find(key))
                     .and_then(|field| field.place()),
@@ -259,38 +262,6 @@ fn address(
 const NBD: AddressKind = AddressKind {
     examples: "unix = \"nbd.sock\", tcp = \"127.0.0.1:10809\" or vhost_user = \"{disk}.sock\"",
     heading: "[[listen]]",
-    check: |address, field| {
-        if !is_loopback(address) {
-            field.warn(
-                "whoever reaches this address can read and write every disk",
-                "NBD has no passwords: prefer a unix socket or 127.0.0.1",
-            );
-        }
-        Some(())
-    },
+    // Warned of with its TLS, which decides who is served.
+    check: |_, _| Some(()),
 };
-
-/// Reads the exports that a listener offers.
-fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {
-    let mut seen = Names::default();
-    let mut offered = Some(Vec::new());
-    for field in field.elements()? {
-        let Some(name) = field.text() else {
-            // Goes on, so that further wrong names are reported as well.
-            offered = None;
-            continue;
-        };
-        seen.claim(name, "export", &field);
-        if !exports.contains(name) {
-            let allowed = match nearest(name, exports.iter()) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None => "it is offered here once a disk with this name was added".to_owned(),
-            };
-            field.warn(format!("no disk has the export name {name:?}"), &allowed);
-        }
-        if let Some(offered) = &mut offered {
-            offered.push(name.to_owned());
-        }
-    }
-    offered
-}

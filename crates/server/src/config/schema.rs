@@ -68,6 +68,13 @@ unix = "nbd.sock"
 exports = ["a"]
 [[listen]]
 tcp = "[::1]:10809"
+[listen.tls]
+certificate = "server.pem"
+private_key = "server.key"
+client_ca = "ca.pem"
+[[listen.tls.client]]
+names = ["host-a.example"]
+vms = ["a"]
 [[device]]
 name = "d"
 kind = "emulated"

@@ -30,6 +30,7 @@ use crate::listener::{
 use crate::log_limit;
 use crate::ring::sys;
 use crate::store::{Store, StoreError};
+use crate::tls::{ListenerTls, TlsFileError, TlsThreads};
 
 mod changes;
 mod devices;
@@ -42,6 +43,7 @@ mod resize;
 mod restore;
 mod shared;
 mod snapshots;
+mod tls;
 mod transfers;
 
 pub use crate::command::ControlError;
@@ -49,6 +51,7 @@ pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
 pub use handle::DaemonHandle;
 use snapshots::Snapshots;
+use tls::TlsListeners;
 use transfers::DeviceTransfers;
 
 /// Error of starting the daemon, which has released everything.
@@ -65,6 +68,17 @@ pub enum StartError {
         /// Reason.
         source: BindError,
     },
+    /// The files of a listener's TLS cannot be used.
+    #[error("TLS of a listener: {source}")]
+    Tls {
+        /// Place of the section in the configuration.
+        place: Option<Box<Place>>,
+        /// Reason.
+        source: TlsFileError,
+    },
+    /// The threads for TLS could not be started.
+    #[error("cannot start the threads for TLS: {0}")]
+    Threads(io::Error),
     /// Signals cannot be received.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
@@ -84,8 +98,10 @@ impl StartError {
     pub fn place(&self) -> Option<&Place> {
         match self {
             StartError::Setup(error) => error.place(),
-            StartError::Bind { place, .. } | StartError::Store { place, .. } => place.as_deref(),
-            StartError::Signals(_) => None,
+            StartError::Bind { place, .. }
+            | StartError::Store { place, .. }
+            | StartError::Tls { place, .. } => place.as_deref(),
+            StartError::Signals(_) | StartError::Threads(_) => None,
         }
     }
 }
@@ -110,13 +126,22 @@ pub enum RunError {
 #[derive(Debug)]
 pub struct Daemon {
     handle: DaemonHandle,
-    listeners: Vec<(Arc<Bound>, ExportList)>,
+    listeners: Vec<NbdListener>,
+    tls: TlsListeners,
     vhost_user: Vec<Arc<VhostUserListener>>,
     /// Sockets that the configuration does not name, each with its disk.
     own_sockets: Vec<(String, OwnSocket)>,
     threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
     signals: Signals,
+}
+
+/// Bound listener of NBD.
+#[derive(Debug)]
+struct NbdListener {
+    bound: Arc<Bound>,
+    list: ExportList,
+    tls: Option<Arc<ListenerTls>>,
 }
 
 /// Event loops of a daemon that is starting. If the start fails, dropping this ends them.
@@ -180,6 +205,7 @@ impl Daemon {
             // Only disks that were opened are recorded.
             persistence::record_disks(store, &files, &config.vms);
         }
+        let tls = TlsListeners::open(&config)?;
         let bound = bind_nbd(&config)?;
         let (sender, ended) = mpsc::unbounded_channel();
         let mut loops = Loops::default();
@@ -200,13 +226,12 @@ impl Daemon {
             loops.devices.push(entry);
             loops.threads.push(thread);
         }
-        let list = |(bound, at): (_, usize)| {
-            (
-                bound,
-                ExportList::new(&config.listeners[at], catalogue.clone()),
-            )
+        let listener = |(bound, at): (_, usize)| NbdListener {
+            bound,
+            list: ExportList::new(&config.listeners[at], catalogue.clone()),
+            tls: tls.of(at),
         };
-        let listeners = bound.into_iter().map(list).collect();
+        let listeners = bound.into_iter().map(listener).collect();
         let vhost_user = bind_vhost_user(&config, &catalogue)?;
         // Emptied, so that dropping `loops` does not end the threads.
         let devices = std::mem::take(&mut loops.devices);
@@ -214,6 +239,7 @@ impl Daemon {
         Ok(Daemon {
             handle: DaemonHandle::new(devices, config, files, catalogue, store, transfers_changed),
             listeners,
+            tls,
             vhost_user,
             own_sockets: Vec::new(),
             threads,
@@ -244,20 +270,25 @@ impl Daemon {
 
     /// Returns the listeners in the order of the configuration.
     pub fn listeners(&self) -> impl Iterator<Item = &Bound> {
-        self.listeners.iter().map(|(bound, _)| &**bound)
+        self.listeners.iter().map(|listener| &*listener.bound)
     }
 
     /// Begins to accept clients, until the set is shut down.
     fn accept(&mut self) -> JoinSet<()> {
         let mut accepting = JoinSet::new();
-        for (bound, list) in &self.listeners {
+        for NbdListener { bound, list, tls } in &self.listeners {
             tracing::info!("listening on {}", bound.name());
             for export in list.missing() {
                 let listener = bound.name();
                 tracing::warn!(%listener, %export, "no disk has this export name yet");
             }
             let half_open = self.handle.half_open().clone();
-            accepting.spawn(accept_clients(bound.clone(), list.clone(), half_open));
+            accepting.spawn(accept_clients(
+                bound.clone(),
+                list.clone(),
+                tls.clone(),
+                half_open,
+            ));
         }
         for listener in &self.vhost_user {
             accepting.spawn(listener.clone().serve());
@@ -302,6 +333,10 @@ impl Daemon {
                     gone.add(index);
                     tracing::error!(%device, "its event loop ended: shutting down");
                 }
+                () = self.tls.hung_up() => {
+                    self.tls.reload();
+                    continue;
+                }
                 () = snapshots.due() => {
                     snapshots.begin();
                     continue;
@@ -312,6 +347,7 @@ impl Daemon {
         let Daemon {
             handle,
             listeners,
+            tls,
             vhost_user,
             own_sockets: _,
             threads,
@@ -324,6 +360,7 @@ impl Daemon {
             threads,
             ended,
             gone: gone.clone(),
+            tls: tls.threads(),
         };
         let mut ending = pin!(ending.in_order((accepting, vhost_user), snapshots));
         let cut_short = tokio::select! {
@@ -417,6 +454,7 @@ struct Ending {
     threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
     gone: EndedLoops,
+    tls: Option<Arc<TlsThreads>>,
 }
 
 impl Ending {
@@ -439,7 +477,12 @@ impl Ending {
             let index = self.ended.recv().await;
             self.gone.add(index);
         }
+        let tls = self.tls.take();
         let (ended, transfers) = self.join();
+        if let Some(tls) = tls {
+            // The last replies are with the threads for TLS.
+            tls.finished().await;
+        }
         snapshots.finish(learnt, transfers).await;
         log_limit::report_remaining();
         match &ended {

@@ -136,11 +136,11 @@ impl ExportList {
         })
     }
 
-    /// Calls `f` with each volume that is offered, oldest first.
-    pub fn for_each(&self, f: impl FnMut(&Volume)) {
+    /// Calls `f` with the VM and each volume that is offered, oldest first.
+    pub fn for_each(&self, mut f: impl FnMut(&str, &Volume)) {
         self.all.read(|all| {
-            let volumes = all.iter().map(|entry| &entry.volume);
-            volumes.filter(|volume| self.has(&volume.name)).for_each(f);
+            let offered = all.iter().filter(|entry| self.has(&entry.volume.name));
+            offered.for_each(|entry| f(&entry.vm, &entry.volume));
         });
     }
 

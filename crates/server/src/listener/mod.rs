@@ -8,8 +8,10 @@
 //!                  +--> protocol violation, timeout, disconnect, displaced by others: closed
 //! ```
 //!
-//! The handshake is asynchronous and runs on the control thread. Then the socket goes to the event
-//! loop of the export's device, with any bytes received beyond the handshake. `half_open` limits
+//! The handshake is asynchronous and runs on the control thread, or where a listener has TLS, on
+//! a thread of its own. Then the socket goes to the event loop of the export's device, with any
+//! bytes received beyond the handshake; with TLS that is one end of a pair, and the other goes to
+//! a tunnel ([`tls`](crate::tls)). `half_open` limits
 //! connections during the handshake, [`connections`](crate::connections) limits them afterwards.
 
 mod disk_user;
@@ -24,21 +26,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidegate_nbd::{Export, Exports, Fatal, Limits, Opened, Session, Step};
+use tidegate_nbd::{Export, Exports, Fatal, Limits, Opened, Session, Step, TlsMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::connections::ConnectionPermit;
 use crate::frontend::{Opening, nbd};
 use crate::log_limit;
+use crate::tls::{Access, ListenerTls};
 
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
 pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts, SILENCE_MIN};
 pub use own_socket::{InheritError, OwnSocket};
-use socket::Peer;
 pub(crate) use socket::Stream;
 pub use socket::{BindError, Bound};
 pub(crate) use socket::{Credentials, Listener, group_number, user_number};
+use socket::{Detached, Peer};
 pub use vhost_user::VhostUserListener;
 
 /// Deadline for a whole handshake.
@@ -56,6 +60,8 @@ enum HandshakeError {
     Io(io::Error),
     #[error("{0}")]
     Rule(#[from] Fatal),
+    #[error("TLS: {0}")]
+    Tls(io::Error),
     #[error("gone during the handshake")]
     Gone,
 }
@@ -70,9 +76,19 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Accepts clients of one listener until the future is dropped.
-pub async fn accept_clients(bound: Arc<Bound>, list: ExportList, half_open: Arc<HalfOpen>) {
-    let list = Arc::new(list);
+/// Accepts clients of one listener until the future is dropped. `tls` is the listener's, if it has
+/// one.
+pub(crate) async fn accept_clients(
+    bound: Arc<Bound>,
+    list: ExportList,
+    tls: Option<Arc<ListenerTls>>,
+    half_open: Arc<HalfOpen>,
+) {
+    let service = Arc::new(ClientService {
+        list,
+        tls,
+        half_open,
+    });
     let listener = match Listener::new(&bound) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(listener = %bound.name(), "cannot listen: {error}"),
@@ -85,52 +101,56 @@ pub async fn accept_clients(bound: Arc<Bound>, list: ExportList, half_open: Arc<
                     tracing::warn!(listener = %bound.name(), "cannot accept: {error}");
                 }
                 // Without this a flood of half-open connections could hold all descriptors.
-                half_open.make_room_after(&error);
+                service.half_open.make_room_after(&error);
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
         // Each client gets a task, so that a slow handshake does not delay the next `accept`.
-        let entry = Arc::new(half_open.add(peer.key()));
-        let (list, half_open, own) = (list.clone(), half_open.clone(), entry.clone());
-        let task =
-            tokio::spawn(async move { handle_client(stream, peer, &list, &half_open, &own).await });
-        entry.set_task(task.abort_handle());
+        let entry = Arc::new(service.half_open.add(peer.key()));
+        let task = begin_handshake(stream, peer, &service, entry.clone());
+        entry.set_task(task);
     }
 }
 
-async fn handle_client(
-    mut stream: Stream,
+/// Begins the handshake of a client: on this thread, or on that for TLS.
+fn begin_handshake(
+    stream: Stream,
     peer: Peer,
-    list: &ExportList,
-    half_open: &HalfOpen,
+    service: &Arc<ClientService>,
+    entry: Arc<half_open::Entry>,
+) -> AbortHandle {
+    let own = service.clone();
+    let Some(tls) = &service.tls else {
+        let task = async move { handle_client(stream, peer, &own, &entry).await };
+        return tokio::spawn(task).abort_handle();
+    };
+    let detached = stream.detach();
+    tls.spawn_handshake(async move {
+        match detached.and_then(Detached::attach) {
+            Ok(stream) => handle_client(stream, peer, &own, &entry).await,
+            Err(error) => tracing::warn!(%peer, "client lost: {error}"),
+        }
+    })
+}
+
+/// Exports of a listener for its clients, with TLS if it has some.
+struct ClientService {
+    list: ExportList,
+    tls: Option<Arc<ListenerTls>>,
+    half_open: Arc<HalfOpen>,
+}
+
+async fn handle_client(
+    stream: Stream,
+    peer: Peer,
+    service: &ClientService,
     entry: &half_open::Entry,
 ) {
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-    let exports = HandshakeExports {
-        list,
-        half_open,
-        peer,
-        admitted: Mutex::default(),
-    };
-    match timeout(HANDSHAKE_TIMEOUT, handshake(&mut stream, &exports, entry)).await {
-        Ok(Ok(Some((session, opened, leftover)))) => {
-            let admitted = exports.admitted.into_inner();
-            let admitted = admitted.unwrap_or_else(PoisonError::into_inner);
-            let (listed, permit) =
-                admitted.expect("an export is opened only once the client is admitted");
-            let fd = match stream.into_fd() {
-                Ok(fd) => fd,
-                Err(error) => return tracing::warn!(%peer, "client lost: {error}"),
-            };
-            let opening = Opening::Nbd(nbd::Opening {
-                fd,
-                session,
-                opened,
-                leftover,
-            });
-            listed.hand_over(opening, peer.to_string(), permit);
-        }
+    let half_open = &service.half_open;
+    match timeout(HANDSHAKE_TIMEOUT, handshake(stream, peer, service, entry)).await {
+        Ok(Ok(Some(chosen))) => chosen.hand_over(peer, service),
         Ok(Ok(None)) => tracing::debug!(%peer, "client left during the handshake"),
         Ok(Err(HandshakeError::Gone)) => tracing::debug!(%peer, "client gone in the handshake"),
         Ok(Err(error)) => {
@@ -148,24 +168,70 @@ async fn handle_client(
     }
 }
 
+/// Client that has chosen an export.
+struct Chosen {
+    stream: Stream,
+    session: Session,
+    opened: Opened,
+    /// Bytes received beyond the handshake.
+    leftover: Vec<u8>,
+    listed: ExportEntry,
+    permit: ConnectionPermit,
+}
+
+impl Chosen {
+    /// Hands the client over to the event loop of its export.
+    fn hand_over(mut self, peer: Peer, service: &ClientService) {
+        let fd = match (self.stream, &service.tls) {
+            (Stream::Tls(stream), Some(tls)) => {
+                tls.tunnel(*stream, peer.to_string(), self.permit.end())
+            }
+            (stream, _) => stream.into_fd(),
+        };
+        let fd = match fd {
+            Ok(fd) => fd,
+            Err(error) => return tracing::warn!(%peer, "client lost: {error}"),
+        };
+        let opening = Opening::Nbd(nbd::Opening {
+            fd,
+            session: self.session,
+            opened: self.opened,
+            leftover: self.leftover,
+        });
+        self.listed
+            .hand_over(opening, peer.to_string(), self.permit);
+    }
+}
+
 /// Exports that a listener offers to one client, and the permit of the export that it chose.
 struct HandshakeExports<'a> {
     list: &'a ExportList,
     half_open: &'a HalfOpen,
     peer: Peer,
+    /// Exports that the client may open; it sees no others.
+    access: Access,
     /// Result of [`Exports::admit`], which takes `&self`; the lock is never contended, and makes
     /// this type `Sync` because the handshake may move between threads.
     admitted: Mutex<Option<(ExportEntry, ConnectionPermit)>>,
 }
 
+impl HandshakeExports<'_> {
+    /// Returns the volume that the client names, if it may open it.
+    fn find(&self, name: &str) -> Option<ExportEntry> {
+        let listed = self.list.find(name)?;
+        let allowed = self.access.allows(&listed.vm, &listed.volume.name);
+        allowed.then_some(listed)
+    }
+}
+
 impl Exports for HandshakeExports<'_> {
     fn lookup(&self, name: &str) -> Option<Export> {
-        let listed = self.list.find(name)?;
+        let listed = self.find(name)?;
         Some(nbd::export(listed.volume))
     }
 
     fn admit(&self, export: &Export) -> Result<(), String> {
-        let listed = self.list.find(&export.name);
+        let listed = self.find(&export.name);
         // The name may belong to another disk since the client looked it up.
         let Some(listed) = listed.filter(|listed| listed.volume.serial == export.id) else {
             return Err("it has just been removed".to_owned());
@@ -190,47 +256,73 @@ impl Exports for HandshakeExports<'_> {
     }
 
     fn list(&self, f: &mut dyn FnMut(&str, &str)) {
-        self.list.for_each(|volume| f(&volume.name, ""));
+        self.list.for_each(|vm, volume| {
+            if self.access.allows(vm, &volume.name) {
+                f(&volume.name, "");
+            }
+        });
     }
 }
 
-/// Runs the handshake. Returns the session, the chosen export and the bytes received beyond the
-/// handshake; `None` if the client ended it in order.
+/// Runs the handshake. `None` if the client ended it in order.
 async fn handshake(
-    stream: &mut Stream,
-    exports: &HandshakeExports<'_>,
+    mut stream: Stream,
+    peer: Peer,
+    service: &ClientService,
     entry: &half_open::Entry,
-) -> Result<Option<(Session, Opened, Vec<u8>)>, HandshakeError> {
-    let mut session = Session::new(Limits::default());
+) -> Result<Option<Chosen>, HandshakeError> {
+    let tls = service.tls.as_ref();
+    let mut exports = HandshakeExports {
+        list: &service.list,
+        half_open: &service.half_open,
+        peer,
+        access: tls.map_or(Access::All, |tls| tls.plain_access()),
+        admitted: Mutex::default(),
+    };
+    let mode = tls.map_or(TlsMode::Off, |tls| tls.mode());
+    let mut session = Session::with_tls(Limits::default(), mode);
     let mut input = Vec::with_capacity(RECEIVE_BYTES);
     loop {
         // The server speaks first in NBD, so output is sent before input is read.
-        if !session.output().is_empty() {
-            stream.write_all(session.output()).await?;
-            session.consume_output(session.output().len());
-        }
-        let (used, step) = session.handle(&input, exports)?;
+        send_output(&mut stream, &mut session).await?;
+        let (used, step) = session.handle(&input, &exports)?;
         input.drain(..used);
         match step {
             Step::NeedMore(_) => {
-                let mut piece = [0; RECEIVE_BYTES];
-                let n = stream.read(&mut piece).await?;
-                if n == 0 {
-                    return Err(HandshakeError::Gone);
-                }
+                receive(&mut stream, &mut input).await?;
                 entry.heard();
-                input.extend_from_slice(&piece[..n]);
             }
             Step::Output => {}
-            Step::StartTls => unreachable!("TLS is not offered"),
+            Step::StartTls => {
+                send_output(&mut stream, &mut session).await?;
+                // The session has refused bytes that came in plain text behind the option.
+                assert!(input.is_empty(), "plain text is taken into TLS");
+                (stream, exports.access) = start_tls(stream, tls).await?;
+                session.tls_established();
+                entry.heard();
+            }
             Step::Opened(opened) => {
-                stream.write_all(session.output()).await?;
-                session.consume_output(session.output().len());
-                // The rest of the input is the client's first requests.
-                return Ok(Some((session, *opened, input)));
+                send_output(&mut stream, &mut session).await?;
+                let admitted = exports.admitted.into_inner();
+                let admitted = admitted.unwrap_or_else(PoisonError::into_inner);
+                let (listed, permit) =
+                    admitted.expect("an export is opened only once the client is admitted");
+                return Ok(Some(Chosen {
+                    stream,
+                    session,
+                    opened: *opened,
+                    // The rest of the input is the client's first requests.
+                    leftover: input,
+                    listed,
+                    permit,
+                }));
             }
             Step::Disconnect(_) => {
-                stream.write_all(session.output()).await?;
+                send_output(&mut stream, &mut session).await?;
+                if let Stream::Tls(stream) = &mut stream {
+                    // Tells the client that this is the end; it may have gone already.
+                    let _ = stream.shutdown().await;
+                }
                 return Ok(None);
             }
             Step::Request(_) | Step::Rejected(_) => {
@@ -238,6 +330,40 @@ async fn handshake(
             }
         }
     }
+}
+
+async fn receive(stream: &mut Stream, input: &mut Vec<u8>) -> Result<(), HandshakeError> {
+    let mut piece = [0; RECEIVE_BYTES];
+    match stream.read(&mut piece).await? {
+        0 => Err(HandshakeError::Gone),
+        n => {
+            input.extend_from_slice(&piece[..n]);
+            Ok(())
+        }
+    }
+}
+
+async fn send_output(stream: &mut Stream, session: &mut Session) -> io::Result<()> {
+    if !session.output().is_empty() {
+        stream.write_all(session.output()).await?;
+        session.consume_output(session.output().len());
+        // Records of TLS may be left in a buffer.
+        stream.flush().await?;
+    }
+    Ok(())
+}
+
+/// Goes from plain text to TLS. Returns what the client may open, too.
+async fn start_tls(
+    stream: Stream,
+    tls: Option<&Arc<ListenerTls>>,
+) -> Result<(Stream, Access), HandshakeError> {
+    let (Stream::Tcp(tcp), Some(tls)) = (stream, tls) else {
+        unreachable!("only a listener on TCP offers TLS, and once");
+    };
+    let accepted = tls.accept(tcp).await.map_err(HandshakeError::Tls)?;
+    let (stream, access) = accepted;
+    Ok((Stream::Tls(stream), access))
 }
 
 #[cfg(test)]

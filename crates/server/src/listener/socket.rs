@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream as StdTcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::config::{ListenAddress, SocketOwner};
 use crate::error_hints::missing_directory;
 use crate::ring::sys;
+use crate::tls::TlsStream;
 
 /// Error of binding a listener.
 #[derive(Debug, thiserror::Error)]
@@ -452,6 +453,17 @@ pub(crate) struct Credentials {
 pub(crate) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Connection between two runtimes.
+pub(super) struct Detached(StdTcpStream);
+
+impl Detached {
+    /// Puts the connection into the runtime that calls.
+    pub(super) fn attach(self) -> io::Result<Stream> {
+        TcpStream::from_std(self.0).map(Stream::Tcp)
+    }
 }
 
 impl Stream {
@@ -470,9 +482,24 @@ impl Stream {
         })
     }
 
+    /// Takes a connection over TCP out of its runtime.
+    ///
+    /// # Panics
+    /// If the connection is another one.
+    pub(super) fn detach(self) -> io::Result<Detached> {
+        let Stream::Tcp(stream) = self else {
+            panic!("only connections over TCP have TLS");
+        };
+        stream.into_std().map(Detached)
+    }
+
     /// Returns the socket in blocking mode, because io_uring does not wait on non-blocking ones.
+    ///
+    /// # Panics
+    /// With TLS, where the client's socket is not the one that a loop reads.
     pub(super) fn into_fd(self) -> io::Result<OwnedFd> {
         match self {
+            Stream::Tls(_) => panic!("a loop cannot read records of TLS"),
             Stream::Unix(stream) => {
                 let stream = stream.into_std()?;
                 stream.set_nonblocking(false)?;
@@ -496,6 +523,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Unix(s) => Pin::new(s).poll_read(cx, buf),
             Stream::Tcp(s) => Pin::new(s).poll_read(cx, buf),
+            Stream::Tls(s) => Pin::new(s.as_mut()).poll_read(cx, buf),
         }
     }
 }
@@ -509,6 +537,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(s) => Pin::new(s).poll_write(cx, buf),
             Stream::Tcp(s) => Pin::new(s).poll_write(cx, buf),
+            Stream::Tls(s) => Pin::new(s.as_mut()).poll_write(cx, buf),
         }
     }
 
@@ -516,6 +545,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(s) => Pin::new(s).poll_flush(cx),
             Stream::Tcp(s) => Pin::new(s).poll_flush(cx),
+            Stream::Tls(s) => Pin::new(s.as_mut()).poll_flush(cx),
         }
     }
 
@@ -523,6 +553,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(s) => Pin::new(s).poll_shutdown(cx),
             Stream::Tcp(s) => Pin::new(s).poll_shutdown(cx),
+            Stream::Tls(s) => Pin::new(s.as_mut()).poll_shutdown(cx),
         }
     }
 }

@@ -139,7 +139,7 @@ impl VhostUserListener {
     /// Notifies front-ends that know another size of their disk than it has.
     fn notify_of_sizes(&self) {
         let mut sizes = BTreeMap::new();
-        self.list.for_each(|volume| {
+        self.list.for_each(|_, volume| {
             sizes.insert(volume.name.clone(), volume.size);
         });
         for socket in self.lock().values() {

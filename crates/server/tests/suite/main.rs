@@ -17,6 +17,7 @@ mod socket_owner;
 mod store;
 mod store_kill;
 mod tenants;
+mod tls;
 mod transfers;
 mod vhost_hand_over;
 mod vhost_hostile;

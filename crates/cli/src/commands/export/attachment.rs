@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_api::endpoint::{DiskEndpointsView, EndpointView, NBD, VHOST_USER};
+use tidegate_api::endpoint::{DiskEndpointsView, EndpointView, NBD, NBD_TLS, VHOST_USER};
 
 use crate::args::AttachArgs;
 use crate::problem::Problem;
@@ -126,10 +126,8 @@ pub(super) fn choose(args: &AttachArgs, disks: &[DiskEndpointsView]) -> Result<V
 
 /// Returns a disk with the best of its listeners that fit.
 fn attachment(disk: &DiskEndpointsView, listener: Option<&str>) -> Result<Attachment> {
-    let fits = |endpoint: &&EndpointView| {
-        listener.is_none_or(|name| endpoint.protocol == name || endpoint.address() == name)
-    };
-    let transports = (disk.endpoints.iter().filter(fits)).filter_map(Transport::new);
+    let fits = disk.endpoints.iter().filter(|at| is_named(at, listener));
+    let transports = fits.filter_map(Transport::new);
     // The first of equals, which is the first in the configuration.
     match transports.min_by_key(Transport::rank) {
         Some(transport) => Ok(Attachment {
@@ -141,12 +139,23 @@ fn attachment(disk: &DiskEndpointsView, listener: Option<&str>) -> Result<Attach
     }
 }
 
+/// Returns true if an endpoint is the listener that is asked for, by protocol or address.
+fn is_named(endpoint: &EndpointView, listener: Option<&str>) -> bool {
+    listener.is_none_or(|name| endpoint.protocol == name || endpoint.address() == name)
+}
+
 fn no_listener(disk: &DiskEndpointsView, listener: Option<&str>) -> Problem {
     let export = &disk.export;
     let offering: Vec<_> = (disk.endpoints.iter())
         .map(|endpoint| format!("{} ({})", endpoint.address(), endpoint.protocol))
         .collect();
     let offered = format!("it is offered at: {}", offering.join(", "));
+    let needs_tls = |at: &EndpointView| at.protocol == NBD_TLS && is_named(at, listener);
+    if disk.endpoints.iter().any(needs_tls) {
+        let what = format!("the disk {export:?} needs TLS there, which is not printed");
+        let help = format!("docs/tls.md has the arguments of clients; or add {NBD_KEY}");
+        return Problem::new(what).help(help);
+    }
     match listener {
         Some(VHOST_USER) => {
             Problem::new(format!("no vhost-user listener offers the disk {export:?}"))
@@ -273,5 +282,10 @@ mod tests {
         // A daemon newer than this build may name transports that it does not know.
         let unknown = disk(vec![endpoint("iscsi", "/run/later.sock")]);
         assert!(refused(&args(None, None), unknown).contains("no listener offers"));
+        let over_tls = || disk(vec![endpoint(NBD_TLS, "127.0.0.1:10810")]);
+        for listener in [None, Some("nbds"), Some("127.0.0.1:10810")] {
+            let message = refused(&args(None, listener), over_tls());
+            assert!(message.contains("needs TLS"), "{message}");
+        }
     }
 }

@@ -4,6 +4,7 @@ pub(super) mod device;
 pub(super) mod fault;
 #[cfg(test)]
 mod glossary;
+pub(super) mod tls;
 pub(super) mod vm;
 
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};
@@ -143,6 +144,14 @@ pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
      under the empty name",
 );
 
+/// TLS of a listener.
+pub(super) const LISTEN_TLS: KeyInfo = KeyInfo::new(
+    "tls",
+    KeyKind::Table(&tls::TLS),
+    KeyDefault::Unset("no TLS"),
+    "[TLS](tls.md) on a TCP address",
+);
+
 /// `[daemon]`
 pub(super) const DAEMON: SectionInfo = SectionInfo {
     name: "daemon",
@@ -263,6 +272,7 @@ pub(super) const LISTEN: SectionInfo = SectionInfo {
         LISTEN_OWNER,
         LISTEN_GROUP,
         EXPORTS,
+        LISTEN_TLS,
     ],
 };
 
@@ -373,7 +383,8 @@ mod tests {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
         let pages =
             ["", "-access", "-vm", "-objective"].map(|part| format!("configuration{part}.md"));
-        let pages = pages.map(|page| docs.join(page));
+        let pages = [&pages[..], &["tls.md".to_owned()]].concat();
+        let pages: Vec<_> = pages.iter().map(|page| docs.join(page)).collect();
         let pages: Vec<&Path> = pages.iter().map(|page| page.as_path()).collect();
         tidegate_testkit::schema::assert_doc_tables_are_current(&pages, &documented());
     }

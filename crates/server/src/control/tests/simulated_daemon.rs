@@ -198,6 +198,7 @@ impl Inventory for Pretended {
             },
             owner: SocketOwner::default(),
             exports: Vec::new(),
+            tls: None,
             place: None,
         }]
     }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use tidegate_api::endpoint::{DiskEndpointsView, EndpointView, NBD, VHOST_USER};
+use tidegate_api::endpoint::{DiskEndpointsView, EndpointView, NBD, NBD_TLS, VHOST_USER};
 
-use crate::config::{ListenAddress, ListenConfig, VmConfig};
+use crate::config::{ListenAddress, ListenConfig, TlsConfig, VmConfig};
 
 /// Returns the disks of a VM, each with the listeners that offer it, in the order of the
 /// configuration.
@@ -14,16 +14,21 @@ pub fn disk_endpoints(vm: &VmConfig, listeners: &[ListenConfig]) -> Vec<DiskEndp
         read_only: disk.read_only,
         endpoints: (listeners.iter())
             .filter(|listen| listen.offers(&disk.export))
-            .map(|listen| endpoint(&listen.address, &vm.name, &disk.export))
+            .map(|listen| endpoint(listen, &vm.name, &disk.export))
             .collect(),
     });
     disks.collect()
 }
 
-fn endpoint(address: &ListenAddress, vm: &str, disk: &str) -> EndpointView {
-    let (protocol, unix, tcp) = match address {
+fn endpoint(listen: &ListenConfig, vm: &str, disk: &str) -> EndpointView {
+    let is_plain = |tls: &TlsConfig| tls.plain_exports.iter().any(|export| export == disk);
+    let (protocol, unix, tcp) = match &listen.address {
         ListenAddress::Unix { path, .. } => (NBD, Some(absolute(path)), None),
-        ListenAddress::Tcp(address) => (NBD, None, Some(address.to_string())),
+        ListenAddress::Tcp(address) => {
+            let needs_none = listen.tls.as_ref().is_none_or(is_plain);
+            let protocol = if needs_none { NBD } else { NBD_TLS };
+            (protocol, None, Some(address.to_string()))
+        }
         ListenAddress::VhostUser { path, .. } => {
             (VHOST_USER, Some(absolute(&path.expand(vm, disk))), None)
         }
@@ -57,6 +62,12 @@ mod tests {
             [[listen]]
             vhost_user = "vhost/{vm}-{disk}"
             exports = ["db"]
+            [[listen]]
+            tcp = "127.0.0.1:10810"
+            [listen.tls]
+            certificate = "server.pem"
+            private_key = "server.key"
+            plain_exports = ["logs"]
             [[device]]
             name = "ram"
             kind = "memory"
@@ -83,14 +94,19 @@ mod tests {
             addresses(&disks[0]),
             [
                 "nbd /run/tidegate/nbd.sock",
-                "vhost-user /run/tidegate/vhost/db-db"
+                "vhost-user /run/tidegate/vhost/db-db",
+                "nbds 127.0.0.1:10810"
             ]
         );
         assert_eq!(disks[1].export, "logs");
         assert!(disks[1].read_only);
         assert_eq!(
             addresses(&disks[1]),
-            ["nbd /run/tidegate/nbd.sock", "nbd 127.0.0.1:10809"]
+            [
+                "nbd /run/tidegate/nbd.sock",
+                "nbd 127.0.0.1:10809",
+                "nbd 127.0.0.1:10810"
+            ]
         );
     }
 }

@@ -43,6 +43,7 @@ pub fn config(dir: &Path) -> Config {
             },
             owner: SocketOwner::default(),
             exports: Vec::new(),
+            tls: None,
             place: None,
         }],
         devices: Vec::new(),
@@ -123,6 +124,8 @@ pub fn single(dir: &Path, kind: DeviceKind, path: Option<PathBuf>, size: u64) ->
 pub struct Server {
     pub handle: DaemonHandle,
     pub socket: PathBuf,
+    /// Addresses and paths of all listeners of NBD, in the order of the configuration.
+    pub addresses: Vec<String>,
     thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
@@ -151,14 +154,18 @@ impl Server {
                     }
                 };
                 daemon.restore().await;
-                started.send(Ok(daemon.handle())).unwrap();
+                let addresses = daemon.listeners().map(|bound| bound.name().to_owned());
+                started
+                    .send(Ok((daemon.handle(), addresses.collect())))
+                    .unwrap();
                 daemon.run().await.map(drop)
             })
         });
-        let handle = start.recv().expect("the daemon starts or says why not")?;
+        let (handle, addresses) = start.recv().expect("the daemon starts or says why not")?;
         Ok(Server {
             handle,
             socket,
+            addresses,
             thread: Some(thread),
         })
     }
@@ -206,7 +213,12 @@ pub struct Client {
 
 impl Client {
     pub fn connect(socket: &Path, export: &str, structured: bool) -> Client {
-        let mut stream = UnixStream::connect(socket).expect("a listener");
+        let stream = UnixStream::connect(socket).expect("a listener");
+        Client::on(stream, export, structured)
+    }
+
+    /// Opens an export on a connection whose server has not greeted yet.
+    pub fn on(mut stream: UnixStream, export: &str, structured: bool) -> Client {
         // A server that hangs fails the test instead of blocking it.
         let patience = Some(std::time::Duration::from_secs(30));
         stream.set_read_timeout(patience).unwrap();

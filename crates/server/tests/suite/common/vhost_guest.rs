@@ -113,6 +113,7 @@ pub fn listen(config: &mut Config, dir: &Path) {
         },
         owner: SocketOwner::default(),
         exports: Vec::new(),
+        tls: None,
         place: None,
     });
 }

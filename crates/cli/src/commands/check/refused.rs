@@ -1,0 +1,45 @@
+//! Files that `tidegate serve` would refuse until they or the configuration change.
+
+use tidegate_server::backing::inspect;
+use tidegate_server::config::{Config, Diagnostic};
+use tidegate_server::tls;
+
+/// Returns an error for each file that `serve` would refuse.
+pub(super) fn by_serve(config: &Config) -> Vec<Diagnostic> {
+    let mut refused = disks(config);
+    refused.extend(tls_files(config));
+    refused
+}
+
+/// Returns an error for each disk whose file `serve` would refuse until the file or the
+/// configuration changes. Changes no file, and does not block on FIFOs or leases.
+fn disks(config: &Config) -> Vec<Diagnostic> {
+    let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    let refused = disks.filter_map(|(vm, disk)| {
+        // An error that may pass on its own becomes a warning in `missing_paths`.
+        let error = inspect(disk).err().filter(|error| !error.may_pass())?;
+        let field = format!("vm {:?}: export {:?}", vm.name, disk.export);
+        let mut refusal = Diagnostic::error(error.to_string()).located_at(field, &(0..0));
+        if let Some(help) = error.help() {
+            refusal = refusal.allowing(help);
+        }
+        refusal.place = disk.place.clone();
+        Some(refusal)
+    });
+    refused.collect()
+}
+
+/// Returns an error for each listener whose files of TLS `serve` would refuse.
+fn tls_files(config: &Config) -> Vec<Diagnostic> {
+    let listeners = config.listeners.iter().enumerate();
+    let refused = listeners.filter_map(|(i, listen)| {
+        let tls = listen.tls.as_ref()?;
+        let error = tls::check(tls).err()?;
+        let mut refusal = Diagnostic::error(error.to_string())
+            .located_at(format!("listen[{i}].tls"), &(0..0))
+            .allowing(error.help());
+        refusal.place = tls.place.clone();
+        Some(refusal)
+    });
+    refused.collect()
+}

@@ -1,0 +1,222 @@
+//! TLS with clients of other projects, and certificates made with the commands of `docs/tls.md`.
+
+use std::fs;
+
+use crate::daemon::{Backing, Daemon, Scratch, noise, wait_for};
+use crate::tool::{Running, arg, have, run};
+
+const PAGE: &str = include_str!("../../../../docs/tls.md");
+
+const LEN: usize = 3 << 20;
+
+/// Returns a block of the page that contains a text, of one language.
+fn block(language: &str, containing: &str) -> String {
+    let blocks = PAGE.split("```").skip(1).step_by(2);
+    let mut found = blocks.filter_map(|block| block.strip_prefix(language));
+    let found = found.find(|block| block.contains(containing));
+    // The machine has no other name that is its own everywhere.
+    found
+        .expect("the page has it")
+        .replace("storage.example", "localhost")
+}
+
+/// Runs a block of the page in a directory.
+fn carry_out(scratch: &Scratch, commands: &str) {
+    run(scratch, "sh", &["-e", "-c", commands]);
+}
+
+/// Daemon with the listener of the page on a free port, its VM `oltp` and another VM.
+struct Server {
+    daemon: Daemon,
+    port: String,
+}
+
+impl Server {
+    fn start(more: &str) -> Server {
+        let scratch = Scratch::new();
+        carry_out(&scratch, &block("sh", "openssl req"));
+        let list = block("sh", "-gencrl");
+        let unrevoked = list.lines().filter(|line| !line.contains("-revoke"));
+        carry_out(
+            &scratch,
+            &["cd tls"]
+                .into_iter()
+                .chain(unrevoked)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        );
+        let page = block("toml", "[listen.tls]");
+        let (listen, _) = page.split_once("[[device]]").expect("listeners come first");
+        // The list is in force from the start; nothing is revoked yet.
+        let crl = "client_ca = \"tls/ca.pem\"\nclient_crl = \"tls/crl.pem\"";
+        let listen = listen
+            .replace("0.0.0.0:10809", "127.0.0.1:0")
+            .replace("client_ca = \"tls/ca.pem\"", &format!("{crl}\n{more}"));
+        let backing = Backing::Memory;
+        let vms = ["oltp", "other"].map(|name| backing.vm(name, &format!("{LEN} B"), ""));
+        let config = [listen, backing.device(""), vms.concat()].concat();
+        let daemon = Daemon::start_in(scratch, &config);
+        let mut port = None;
+        wait_for("the port", || {
+            let log = daemon.log();
+            let line = log
+                .lines()
+                .find_map(|line| line.split_once("on 127.0.0.1:"));
+            port = line.map(|(_, port)| port.to_owned());
+            port.is_some()
+        });
+        let port = port.expect("waited for");
+        Server { daemon, port }
+    }
+
+    fn scratch(&self) -> &Scratch {
+        self.daemon.scratch()
+    }
+
+    fn uri(&self, export: &str) -> String {
+        let directory = self.daemon.path("tls/host-a");
+        let (port, directory) = (&self.port, directory.display());
+        format!("nbds://localhost:{port}/{export}?tls-certificates={directory}")
+    }
+
+    /// Runs nbdinfo, which must fail, and returns what it says.
+    fn refused(&self, uri: &str) -> String {
+        let done = Running::start(self.scratch(), "nbdinfo", &["--size", uri]).wait();
+        assert!(!done.status.success(), "{uri} is served: {}", done.out);
+        done.err
+    }
+}
+
+#[test]
+fn libnbd_and_qemu_read_and_write_over_tls() {
+    if !have(&["openssl", "nbdinfo", "nbdcopy", "qemu-img"]) {
+        return;
+    }
+    let server = Server::start("");
+    let (scratch, uri) = (server.scratch(), server.uri("oltp"));
+    let info = run(scratch, "nbdinfo", &[&uri]);
+    assert!(
+        info.contains("newstyle-fixed with TLS, using structured"),
+        "{info}"
+    );
+    assert!(info.contains(&format!("export-size: {LEN}")), "{info}");
+    let image = server.daemon.path("in.raw");
+    fs::write(&image, noise(1, LEN)).expect("the directory is ours");
+    run(scratch, "nbdcopy", &["--flush", arg(&image), &uri]);
+    let copy = server.daemon.path("out.raw");
+    run(scratch, "nbdcopy", &[&uri, arg(&copy)]);
+    assert!(fs::read(&copy).expect("nbdcopy wrote it") == noise(1, LEN));
+
+    let directory = server.daemon.path("tls/host-a");
+    let tls = format!(
+        "tls-creds-x509,id=tls0,dir={},endpoint=client",
+        arg(&directory)
+    );
+    let (port, raw) = (
+        &server.port,
+        format!("driver=raw,file.filename={}", arg(&image)),
+    );
+    let disk = format!("driver=nbd,host=localhost,port={port},export=oltp,tls-creds=tls0");
+    let compare = ["compare", "--object", &tls, "--image-opts", &disk, &raw];
+    let out = run(scratch, "qemu-img", &compare);
+    assert!(out.contains("Images are identical"), "{out}");
+    let qcow2 = server.daemon.path("out.qcow2");
+    let convert = ["convert", "--object", &tls, "--image-opts", "-O", "qcow2"];
+    run(
+        scratch,
+        "qemu-img",
+        &[&convert[..], &[&disk, arg(&qcow2)]].concat(),
+    );
+    fs::write(&image, noise(2, LEN)).expect("the directory is ours");
+    let convert = [
+        "convert",
+        "-n",
+        "--object",
+        &tls,
+        "--image-opts",
+        "--target-image-opts",
+    ];
+    run(
+        scratch,
+        "qemu-img",
+        &[&convert[..], &[&raw, &disk]].concat(),
+    );
+    run(scratch, "nbdcopy", &[&uri, arg(&copy)]);
+    assert!(fs::read(&copy).expect("nbdcopy wrote it") == noise(2, LEN));
+    server.daemon.stop();
+}
+
+#[test]
+fn clients_see_their_own_exports_and_revoked_ones_none() {
+    if !have(&["openssl", "nbdinfo"]) {
+        return;
+    }
+    let server = Server::start("");
+    let scratch = server.scratch();
+    let list = |uri: &str| run(scratch, "nbdinfo", &["--list", uri]);
+    let listed = list(&server.uri(""));
+    assert!(
+        listed.contains("export=\"oltp\"") && !listed.contains("other"),
+        "{listed}"
+    );
+    let [foreign, none] = ["other", "third"].map(|name| {
+        let said = server.refused(&server.uri(name));
+        said.replace(name, "NAME")
+    });
+    assert_eq!(foreign, none);
+    // Without TLS, without a certificate, and by a name that is not the server's.
+    let port = &server.port;
+    server.refused(&format!("nbd://localhost:{port}/oltp"));
+    server.refused(&server.uri("oltp").replace("localhost", "127.0.0.1"));
+    let ca_alone = server.daemon.path("ca-alone");
+    fs::create_dir(&ca_alone).expect("the directory is ours");
+    fs::copy(
+        server.daemon.path("tls/ca.pem"),
+        ca_alone.join("ca-cert.pem"),
+    )
+    .expect("made above");
+    let directory = arg(&ca_alone);
+    server.refused(&format!(
+        "nbds://localhost:{port}/oltp?tls-certificates={directory}"
+    ));
+
+    carry_out(scratch, &format!("cd tls\n{}", block("sh", "-gencrl")));
+    run(scratch, "nbdinfo", &["--size", &server.uri("oltp")]);
+    server.daemon.signal("HUP");
+    wait_for("the revocation", || {
+        let args = ["--size", &server.uri("oltp")];
+        !Running::start(scratch, "nbdinfo", &args)
+            .wait()
+            .status
+            .success()
+    });
+    assert!(server.daemon.logged(&["SIGHUP", "read again"]));
+    assert!(server.daemon.logged(&["client cut off", "TLS"]));
+    server.daemon.stop();
+}
+
+#[test]
+fn without_tls_there_are_the_plain_exports_alone() {
+    if !have(&["openssl", "nbdinfo"]) {
+        return;
+    }
+    let server = Server::start("plain_exports = [\"other\"]");
+    let (scratch, port) = (server.scratch(), &server.port);
+    let plain = |export: &str| format!("nbd://localhost:{port}/{export}");
+    let listed = run(scratch, "nbdinfo", &["--list", &plain("")]);
+    assert!(
+        listed.contains("export=\"other\"") && !listed.contains("oltp"),
+        "{listed}"
+    );
+    let [hidden, none] = ["oltp", "none"].map(|name| {
+        let said = server.refused(&plain(name));
+        said.replace(name, "NAME")
+    });
+    assert_eq!(hidden, none);
+    let over_tls = run(scratch, "nbdinfo", &["--list", &server.uri("")]);
+    assert!(
+        over_tls.contains("\"oltp\"") && over_tls.contains("\"other\""),
+        "{over_tls}"
+    );
+    server.daemon.stop();
+}

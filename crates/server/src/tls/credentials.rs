@@ -1,0 +1,158 @@
+//! Files of `[listen.tls]`: certificate, private key, authorities and revocation lists.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+
+use crate::config::TlsConfig;
+
+/// Error of a file of `[listen.tls]`.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", path.display())]
+pub struct TlsFileError {
+    path: PathBuf,
+    what: String,
+    help: &'static str,
+}
+
+impl TlsFileError {
+    fn new(path: &Path, what: impl Into<String>, help: &'static str) -> TlsFileError {
+        TlsFileError {
+            path: path.to_owned(),
+            what: what.into(),
+            help,
+        }
+    }
+
+    /// Returns what would be right.
+    pub fn help(&self) -> &'static str {
+        self.help
+    }
+}
+
+/// Reads the files of a listener and checks that they fit each other.
+///
+/// # Errors
+/// If one cannot be read or has not what it should.
+pub fn check(config: &TlsConfig) -> Result<(), TlsFileError> {
+    load(config).map(drop)
+}
+
+/// Reads the files of a listener.
+pub(super) fn load(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsFileError> {
+    let provider = Arc::new(ring::default_provider());
+    let chain = certificates(&config.certificate)?;
+    let key = private_key(&config.private_key)?;
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has TLS 1.2 and 1.3");
+    let builder = match &config.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(ca) => {
+            let verifier = verifier(ca, config.client_crl.as_deref(), provider)?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut server = builder.with_single_cert(chain, key).map_err(|error| {
+        let path = &config.private_key;
+        match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                let what = format!("is not the key of {}", config.certificate.display());
+                TlsFileError::new(
+                    path,
+                    what,
+                    "certificate and private_key have to belong together",
+                )
+            }
+            error => TlsFileError::new(
+                path,
+                format!("cannot be used: {error}"),
+                "an ECDSA key of P-256 or P-384, Ed25519, or RSA of 2048 to 8192 bits",
+            ),
+        }
+    })?;
+    // A resumed session would not verify the client's certificate again.
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    server.send_tls13_tickets = 0;
+    Ok(Arc::new(server))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
+    std::fs::read(path).map_err(|error| {
+        let help = "the path is relative to the configuration's directory; the daemon's user \
+                    needs to read it";
+        TlsFileError::new(path, error.to_string(), help)
+    })
+}
+
+/// Returns the error for a file that is not in PEM.
+fn not_pem(path: &Path, error: &pem::Error) -> TlsFileError {
+    let help = "PEM is text with lines such as -----BEGIN CERTIFICATE-----";
+    TlsFileError::new(path, format!("is not in PEM: {error}"), help)
+}
+
+/// Returns all items of a kind in a file, at least one.
+fn items<T: PemObject>(
+    path: &Path,
+    what: &str,
+    help: &'static str,
+) -> Result<Vec<T>, TlsFileError> {
+    let items = T::pem_slice_iter(&read(path)?).collect::<Result<Vec<T>, _>>();
+    let items = items.map_err(|error| not_pem(path, &error))?;
+    if items.is_empty() {
+        return Err(TlsFileError::new(path, format!("has no {what}"), help));
+    }
+    Ok(items)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let help = "a file with -----BEGIN CERTIFICATE-----";
+    items(path, "certificate", help)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|error| match error {
+        pem::Error::NoItemsFound => TlsFileError::new(
+            path,
+            "has no private key",
+            "a file with -----BEGIN PRIVATE KEY-----; remove the passphrase of an encrypted one",
+        ),
+        error => not_pem(path, &error),
+    })
+}
+
+/// Returns what verifies clients' certificates.
+fn verifier(
+    ca: &Path,
+    crl: Option<&Path>,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsFileError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca)? {
+        roots.add(certificate).map_err(|error| {
+            let what = format!("has a certificate that is no authority: {error}");
+            TlsFileError::new(ca, what, "the certificates that clients' are signed with")
+        })?;
+    }
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    if let Some(crl) = crl {
+        let help = "a file with -----BEGIN X509 CRL-----, such as `openssl ca -gencrl` writes";
+        let lists: Vec<CertificateRevocationListDer<'_>> = items(crl, "revocation list", help)?;
+        // A list that is out of date may lack those that were revoked last.
+        builder = builder.with_crls(lists).enforce_revocation_expiration();
+    }
+    builder.build().map_err(|error| match error {
+        VerifierBuilderError::InvalidCrl(error) => TlsFileError::new(
+            crl.unwrap_or(ca),
+            format!("has a revocation list that cannot be read: {error:?}"),
+            "make it again, such as with `openssl ca -gencrl`",
+        ),
+        error => TlsFileError::new(ca, error.to_string(), "a file with at least one authority"),
+    })
+}

@@ -1,0 +1,142 @@
+//! TLS of NBD clients: certificates of a listener, exports of a client, and the transport of a
+//! connection between a client's socket and an event loop.
+//!
+//! ```text
+//!   client --TCP--> listener: NBD options in plain text
+//!                      | NBD_OPT_STARTTLS
+//!                      v
+//!                   TLS handshake, NBD options over TLS      thread "tls handshake"
+//!                      | NBD_OPT_GO
+//!                      v
+//!   client <--TLS--> tunnel <--socket pair--> event loop     threads "tls"
+//! ```
+//!
+//! An event loop knows nothing of TLS: it receives and sends at its end of a pair of unix sockets,
+//! and a tunnel moves the bytes between the other end and the client. Where nothing has TLS
+//! there are no such threads.
+//!
+//! Sessions are not resumed, because a session that is resumed does not verify the client's
+//! certificate again, which may have been revoked.
+
+mod access;
+mod credentials;
+mod threads;
+mod tunnel;
+
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rustls::ServerConfig;
+use tidegate_nbd::TlsMode;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
+pub(crate) use tokio_rustls::server::TlsStream;
+
+use crate::config::TlsConfig;
+
+pub(crate) use access::Access;
+pub use credentials::{TlsFileError, check};
+pub(crate) use threads::TlsThreads;
+
+/// TLS of a listener.
+#[derive(Debug)]
+pub(crate) struct ListenerTls {
+    config: TlsConfig,
+    /// Content of the files when they were read last. Connections keep what they began with.
+    current: RwLock<Arc<ServerConfig>>,
+    /// Held while the files are read, so that what was read last is in force.
+    reading: Mutex<()>,
+    threads: Arc<TlsThreads>,
+}
+
+impl ListenerTls {
+    /// Reads the files of a listener.
+    ///
+    /// # Errors
+    /// If one cannot be read or has not what it should.
+    pub(crate) fn open(
+        config: TlsConfig,
+        threads: Arc<TlsThreads>,
+    ) -> Result<ListenerTls, TlsFileError> {
+        let current = RwLock::new(credentials::load(&config)?);
+        Ok(ListenerTls {
+            config,
+            current,
+            reading: Mutex::default(),
+            threads,
+        })
+    }
+
+    /// Reads the files again, for connections from now on.
+    ///
+    /// # Errors
+    /// As for [`ListenerTls::open`]; what was read before stays in force.
+    pub(crate) fn reload(&self) -> Result<(), TlsFileError> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = credentials::load(&self.config)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    /// Returns the mode in which the listener negotiates.
+    pub(crate) fn mode(&self) -> TlsMode {
+        if self.config.plain_exports.is_empty() {
+            TlsMode::Forced
+        } else {
+            TlsMode::Selective
+        }
+    }
+
+    /// Returns what a client may open before TLS.
+    pub(crate) fn plain_access(&self) -> Access {
+        Access::plain(&self.config)
+    }
+
+    /// Carries through the TLS handshake of a client.
+    ///
+    /// # Errors
+    /// If the client breaks a rule of TLS, or has no valid certificate where one is needed.
+    pub(crate) async fn accept(
+        &self,
+        tcp: TcpStream,
+    ) -> io::Result<(Box<TlsStream<TcpStream>>, Access)> {
+        let current = self
+            .current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let stream = TlsAcceptor::from(current).accept(tcp).await?;
+        let (_, connection) = stream.get_ref();
+        let certificate = connection
+            .peer_certificates()
+            .and_then(|chain| chain.first());
+        let access = Access::of_client(&self.config, certificate);
+        Ok((Box::new(stream), access))
+    }
+
+    /// Runs the handshake of a client on the thread for handshakes.
+    pub(crate) fn spawn_handshake(
+        &self,
+        handshake: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortHandle {
+        self.threads.spawn_handshake(handshake)
+    }
+
+    /// Begins to move bytes between a client and an event loop, and returns the loop's socket,
+    /// which is in blocking mode. `closed` ends when the loop has closed the connection.
+    ///
+    /// # Errors
+    /// If there are no descriptors left.
+    pub(crate) fn tunnel(
+        &self,
+        stream: TlsStream<TcpStream>,
+        peer: String,
+        closed: oneshot::Receiver<Infallible>,
+    ) -> io::Result<OwnedFd> {
+        self.threads.tunnel(stream, peer, closed)
+    }
+}

@@ -1,0 +1,125 @@
+//! Threads for TLS. Handshakes have a thread of their own: a flood of them costs the connections
+//! that are established nothing but processor time.
+
+use std::convert::Infallible;
+use std::io;
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::Instant;
+
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+
+use super::TlsStream;
+use super::tunnel::{self, Tunnel};
+use crate::log_limit;
+
+/// Maximum number of threads that encrypt and decrypt.
+const TUNNEL_THREADS_MAX: usize = 4;
+
+/// Threads for TLS of all listeners.
+#[derive(Debug)]
+pub(crate) struct TlsThreads {
+    /// Thread of handshakes; taken only when it ends, like that of `tunnels`.
+    handshakes: Option<Runtime>,
+    tunnels: Option<Runtime>,
+    /// Number of tunnels.
+    open: watch::Sender<usize>,
+}
+
+impl TlsThreads {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub(crate) fn start() -> io::Result<TlsThreads> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let runtime = |name: &str, threads| {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(threads).thread_name(name);
+            builder.enable_all().build()
+        };
+        Ok(TlsThreads {
+            handshakes: Some(runtime("tls handshake", 1)?),
+            tunnels: Some(runtime("tls", processors.min(TUNNEL_THREADS_MAX))?),
+            open: watch::Sender::new(0),
+        })
+    }
+
+    /// Runs a handshake.
+    pub(super) fn spawn_handshake(
+        &self,
+        handshake: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortHandle {
+        let runtime = self.handshakes.as_ref().expect("the threads run");
+        runtime.spawn(handshake).abort_handle()
+    }
+
+    /// Runs a tunnel, and returns the event loop's end of it.
+    pub(super) fn tunnel(
+        &self,
+        stream: TlsStream<TcpStream>,
+        peer: String,
+        closed: oneshot::Receiver<Infallible>,
+    ) -> io::Result<OwnedFd> {
+        let (tcp, tls) = stream.into_inner();
+        // The socket leaves the thread for handshakes.
+        let tcp = tcp.into_std()?;
+        let (of_loop, local) = StdUnixStream::pair()?;
+        local.set_nonblocking(true)?;
+        self.open.send_modify(|open| *open += 1);
+        let counted = Counted(self.open.clone());
+        let run = async move {
+            let _counted = counted;
+            let tunnel = TcpStream::from_std(tcp)
+                .and_then(|tcp| Ok(Tunnel::new(tls, tcp, UnixStream::from_std(local)?)));
+            let ended = match tunnel {
+                Ok(tunnel) => tunnel.run(closed).await,
+                Err(error) => Err(tunnel::Cut::Io(error)),
+            };
+            log_end(&peer, ended);
+        };
+        self.tunnels.as_ref().expect("the threads run").spawn(run);
+        Ok(of_loop.into())
+    }
+
+    /// Waits until every tunnel has ended. An event loop that has ended leaves each at most
+    /// [`LINGER`](tunnel::LINGER).
+    pub(crate) async fn finished(&self) {
+        // This value has the sender, so the channel is open.
+        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
+    }
+}
+
+impl Drop for TlsThreads {
+    fn drop(&mut self) {
+        // Without waiting: a runtime may not be dropped by one of its own or another's tasks.
+        for runtime in [self.handshakes.take(), self.tunnels.take()] {
+            runtime.expect("taken only here").shutdown_background();
+        }
+    }
+}
+
+/// Counts a tunnel until it is dropped.
+struct Counted(watch::Sender<usize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+fn log_end(peer: &str, ended: Result<(), tunnel::Cut>) {
+    match ended {
+        Ok(()) => tracing::debug!(%peer, "TLS connection closed"),
+        Err(cut @ tunnel::Cut::Rule(_)) => {
+            if log_limit::CUT_OFF.allows(Instant::now()) {
+                tracing::warn!(%peer, "client cut off: {cut}");
+            }
+        }
+        Err(cut) => tracing::debug!(%peer, "TLS connection cut: {cut}"),
+    }
+}

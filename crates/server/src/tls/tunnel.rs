@@ -1,0 +1,289 @@
+//! Transport of one connection between a client, over TLS, and an event loop, over a unix socket.
+//!
+//! ```text
+//!            read_tls              try_write
+//!   client ------------> plain text ------------> event loop     nothing is read from the client
+//!    (TCP)                                     (unix socket)      while plain text waits
+//!           <------------ records <--------------                nothing is read from the loop
+//!             write_tls            try_read                       while records wait
+//! ```
+//!
+//! So each side has to wait for the other, as on a socket between them, and a connection holds a
+//! bounded amount of memory: 64 KiB of records and what was decrypted of one.
+//!
+//! - If the client sends `close_notify`, the loop reads an end of file behind all that was sent,
+//!   and its replies still go out.
+//! - If the client closes TCP without it (truncation), or breaks a rule of TLS, the loop's socket
+//!   is closed, and nothing is answered any more.
+//! - If the loop closes its end, what it has sent goes out, then `close_notify`, within [`LINGER`].
+
+use std::convert::Infallible;
+use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::pin::pin;
+use std::time::Duration;
+
+use rustls::ServerConnection;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+/// Time for which a client may take what an event loop sent before it closed the connection.
+pub(super) const LINGER: Duration = Duration::from_secs(5);
+/// Bytes read from the loop at a time: the payload of one record.
+const PIECE: usize = 16 << 10;
+/// Pieces that become records before they are sent together.
+const PIECES: usize = 4;
+/// Steps after which a tunnel gives way to the others of its thread.
+const BURST: usize = 16;
+
+/// Reason why a connection was cut before the loop closed it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cut {
+    #[error("it broke a rule of TLS: {0}")]
+    Rule(rustls::Error),
+    #[error("its end was cut off: TCP was closed without close_notify")]
+    Truncated,
+    #[error("{0}")]
+    Io(io::Error),
+    #[error("it has not taken its last replies within {LINGER:?}")]
+    Slow,
+}
+
+/// Transport of one connection.
+pub(super) struct Tunnel {
+    tls: ServerConnection,
+    tcp: TcpStream,
+    local: UnixStream,
+    /// Plain text waits for the loop.
+    waits: bool,
+    /// The client sends nothing more, or nothing that the loop would take.
+    client_ended: bool,
+    /// The loop sends nothing more, and `close_notify` is among the records.
+    loop_ended: bool,
+}
+
+impl Tunnel {
+    /// Makes a tunnel of a connection whose handshake is done.
+    pub(super) fn new(mut tls: ServerConnection, tcp: TcpStream, local: UnixStream) -> Tunnel {
+        // `send` bounds the records itself.
+        tls.set_buffer_limit(None);
+        Tunnel {
+            tls,
+            tcp,
+            local,
+            waits: false,
+            client_ended: false,
+            loop_ended: false,
+        }
+    }
+
+    /// Moves bytes until one side has ended. `closed` ends when the loop has closed the connection.
+    pub(super) async fn run(mut self, closed: oneshot::Receiver<Infallible>) -> Result<(), Cut> {
+        let mut closed = pin!(closed);
+        let mut deadline = None;
+        let mut shut_down = false;
+        loop {
+            let mut steps = 0;
+            while self.advance()? {
+                steps += 1;
+                if steps == BURST {
+                    tokio::task::yield_now().await;
+                    steps = 0;
+                }
+            }
+            if self.loop_ended && !self.tls.wants_write() {
+                return Ok(());
+            }
+            if self.client_ended && !self.waits && !shut_down {
+                shut_down = true;
+                // The loop may have closed its end already.
+                let _ = self.local.shutdown().await;
+            }
+            tokio::select! {
+                ready = self.ready() => ready.map_err(Cut::Io)?,
+                _ = &mut closed, if deadline.is_none() => deadline = Some(Instant::now() + LINGER),
+                () = until(deadline) => return Err(Cut::Slow),
+            }
+        }
+    }
+
+    /// Waits until a socket can do what the tunnel waits for.
+    async fn ready(&self) -> io::Result<()> {
+        let records_wait = self.tls.wants_write();
+        let of_client = interest(!self.client_ended && !self.waits, records_wait);
+        let of_loop = interest(!self.loop_ended && !records_wait, self.waits);
+        let client = async {
+            match of_client {
+                Some(interest) => self.tcp.ready(interest).await.map(drop),
+                None => std::future::pending().await,
+            }
+        };
+        let event_loop = async {
+            match of_loop {
+                Some(interest) => self.local.ready(interest).await.map(drop),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ready = client => ready,
+            ready = event_loop => ready,
+        }
+    }
+
+    /// Moves what can be moved without waiting. Returns false if that was nothing.
+    fn advance(&mut self) -> Result<bool, Cut> {
+        let received = self.receive()?;
+        let sent = self.send()?;
+        Ok(received || sent)
+    }
+
+    /// Moves bytes from the client to the loop.
+    fn receive(&mut self) -> Result<bool, Cut> {
+        let delivered = self.deliver();
+        if self.waits || self.client_ended {
+            return Ok(delivered);
+        }
+        match self.tls.read_tls(&mut Socket(&self.tcp)) {
+            Ok(0) => {
+                // The end that came with the last bytes of the handshake was in order.
+                let in_order = self.tls.reader().fill_buf().is_ok();
+                self.client_ended = in_order;
+                return if in_order {
+                    Ok(true)
+                } else {
+                    Err(Cut::Truncated)
+                };
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(delivered),
+            Err(error) => return Err(Cut::Io(error)),
+        }
+        match self.tls.process_new_packets() {
+            Ok(state) => self.client_ended = state.peer_has_closed(),
+            Err(error) => {
+                // The alert that says why; the client may be gone.
+                let _ = self.tls.write_tls(&mut Socket(&self.tcp));
+                return Err(Cut::Rule(error));
+            }
+        }
+        self.deliver();
+        Ok(true)
+    }
+
+    /// Hands plain text to the loop. Returns false if there was none, or the loop took none.
+    fn deliver(&mut self) -> bool {
+        let mut moved = false;
+        self.waits = false;
+        loop {
+            let mut reader = self.tls.reader();
+            // An error says that there is no plain text now.
+            let Ok(text) = reader.fill_buf() else {
+                return moved;
+            };
+            if text.is_empty() {
+                return moved;
+            }
+            let len = text.len();
+            match self.local.try_write(text) {
+                Ok(n) => reader.consume(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.waits = true;
+                    return moved;
+                }
+                // The loop has closed its end: what the client sends is for nobody.
+                Err(_) => {
+                    reader.consume(len);
+                    self.client_ended = true;
+                }
+            }
+            moved = true;
+        }
+    }
+
+    /// Moves bytes from the loop to the client.
+    fn send(&mut self) -> Result<bool, Cut> {
+        let mut moved = self.flush()?;
+        if self.tls.wants_write() || self.loop_ended {
+            return Ok(moved);
+        }
+        // On the stack, so that a connection without traffic has no buffer.
+        let mut piece = [0; PIECE];
+        for _ in 0..PIECES {
+            match self.local.try_read(&mut piece) {
+                Ok(n) if n > 0 => {
+                    let mut writer = self.tls.writer();
+                    writer
+                        .write_all(&piece[..n])
+                        .expect("records have no bound");
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Closed; with an error if it left bytes of the client unread.
+                Ok(_) | Err(_) => {
+                    self.loop_ended = true;
+                    self.client_ended = true;
+                    self.waits = false;
+                    self.tls.send_close_notify();
+                }
+            }
+            moved = true;
+            if self.loop_ended {
+                break;
+            }
+        }
+        self.flush()?;
+        Ok(moved)
+    }
+
+    /// Sends records as far as the client takes them.
+    fn flush(&mut self) -> Result<bool, Cut> {
+        let mut moved = false;
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut Socket(&self.tcp)) {
+                Ok(_) => moved = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(Cut::Io(error)),
+            }
+        }
+        Ok(moved)
+    }
+}
+
+fn interest(reads: bool, writes: bool) -> Option<Interest> {
+    match (reads, writes) {
+        (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
+        (true, false) => Some(Interest::READABLE),
+        (false, true) => Some(Interest::WRITABLE),
+        (false, false) => None,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Socket of a client, for calls that do not wait.
+struct Socket<'a>(&'a TcpStream);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(to)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(pieces)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
