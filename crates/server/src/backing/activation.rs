@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use super::file_lock::{can_punch, lock_file, mark_raw, open_same};
@@ -64,6 +64,9 @@ impl ActivationState {
     }
 }
 
+/// Length of a file whose lock was not released yet.
+const NEVER_RELEASED: u64 = u64::MAX;
+
 /// Findings of [`Activation::lock`] that the disk's event loop needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
@@ -93,6 +96,9 @@ pub struct Activation {
     cache_mode: Mutex<Option<bool>>,
     /// True from taking the lock until a front-end has learnt of the arrival.
     has_arrived: AtomicBool,
+    /// Length of the file in bytes when the lock was last released, 0 of a block device;
+    /// [`NEVER_RELEASED`] before.
+    released_len: AtomicU64,
     /// Claim on a block device while the lock is held.
     claim: Mutex<Option<File>>,
     /// Number of front-ends with queues that run. Held while the state changes, which may block.
@@ -131,6 +137,7 @@ impl Activation {
             is_locked: AtomicBool::new(!config.incoming),
             cache_mode: Mutex::default(),
             has_arrived: AtomicBool::new(false),
+            released_len: AtomicU64::new(NEVER_RELEASED),
             claim: Mutex::new(claim),
             users: Mutex::default(),
         }
@@ -237,20 +244,31 @@ impl Activation {
         let identity = sys::identity(&meta);
         // Checks that the path leads to this file, and reads it without direct I/O.
         let plain = open_same(&self.path, identity, false, 0).map_err(failed("open"))?;
-        let size = self.watched.size();
+        let (block_device, ..) = identity;
+        let size = self.expected_len(meta.len());
         let expected = DiskConfig {
             size: Some(size),
             ..self.config.clone()
         };
-        let (block_device, ..) = identity;
         measure(&self.path, &plain, block_device, false, &expected)?;
-        // Content that a guest wrote before the hand-over may look like any format.
-        if self.state() != ActivationState::HandedOver {
+        // Content that was written here before the lock was released may look like any format.
+        let was_served = self.released_len.load(Ordering::Acquire) != NEVER_RELEASED;
+        if !was_served {
             refuse_foreign(&self.path, &plain, &self.config)?;
             mark_raw(&self.path, &plain, &self.config);
         }
         let can_punch = block_device || can_punch(file, size);
         Ok(Found { can_punch })
+    }
+
+    /// Returns the length in bytes that a file of `len` bytes, or the part of a block device that
+    /// is served, should have: the size of the disk. A file that was longer while the disk was
+    /// served may be so again: another process has extended it, for a resize. A length that has
+    /// changed since the lock was released is that of another disk than the guest knows.
+    fn expected_len(&self, len: u64) -> u64 {
+        let size = self.watched.size();
+        let was_longer = len > size && len == self.released_len.load(Ordering::Acquire);
+        if was_longer { len } else { size }
     }
 
     /// Makes what was written durable, leaves the driver's cache mode with the file, and releases
@@ -264,6 +282,9 @@ impl Activation {
             sys::sync_data(&file)?;
             let writeback = *self.cache_mode();
             cache_mode::put(&file, writeback)?;
+            // Under the lock, because the next owner may resize the disk.
+            let len = file.metadata()?.len();
+            self.released_len.store(len, Ordering::Release);
             self.is_locked.store(false, Ordering::Release);
             self.drop_claim();
             sys::unlock(&file);

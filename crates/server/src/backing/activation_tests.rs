@@ -84,6 +84,10 @@ fn what_was_not_looked_at_before_is_checked_under_the_lock() {
     // The guest may write a header of another format before the disk comes back.
     std::fs::write(&path, &image).expect("writable");
     to.lock().expect("it was raw before");
+    // Also where the guest could not be started, but others wrote meanwhile.
+    to.set_state(ActivationState::Incoming);
+    to.unlock().expect("flushed");
+    to.lock().expect("it was raw before");
 }
 
 #[test]
@@ -112,4 +116,34 @@ fn a_path_that_leads_to_another_file_is_refused() {
     std::fs::rename(dir.path().join("other"), &path).expect("replaced");
     assert!(refusal(&to).contains("another file"));
     let (_other, _) = open(&path, false);
+}
+
+#[test]
+fn a_file_that_was_extended_while_it_was_served_is_locked_again_as_long_as_it_stays_so() {
+    let (_dir, path) = file(&[1; 8192]);
+    let (source, from) = open(&path, false);
+    let extended = File::options().write(true).open(&path).expect("ours");
+    // For a resize, which has not come before the guest migrates.
+    std::fs::write(&path, [2; 16384]).expect("writable");
+    from.unlock().expect("flushed");
+    from.set_state(ActivationState::HandedOver);
+    from.lock().expect("as long as when its lock was released");
+    assert_eq!(source.facts.size, 8192);
+    // Nothing behind the end of the disk is touched.
+    assert_eq!(std::fs::read(&path).expect("readable"), [2; 16384]);
+    from.unlock().expect("flushed");
+    extended.set_len(12288).expect("writable");
+    assert!(refusal(&from).contains("is 12 KiB long, but size says 8 KiB"));
+    extended.set_len(4096).expect("writable");
+    assert!(refusal(&from).contains("is 4 KiB long, but size says 8 KiB"));
+    extended.set_len(8192).expect("writable");
+    from.lock().expect("as long as the disk");
+}
+
+#[test]
+fn an_incoming_file_that_is_longer_by_now_is_refused() {
+    let (_dir, path) = file(&[0; 8192]);
+    let (_target, to) = open(&path, true);
+    std::fs::write(&path, [0; 16384]).expect("writable");
+    assert!(refusal(&to).contains("is 16 KiB long, but size says 8 KiB"));
 }
