@@ -5,6 +5,8 @@
 //!   Incoming, HandedOver, LockedElsewhere --lock taken, caches dropped, file checked--> Active
 //! ```
 //!
+//! A disk whose guest could not be started returns to the state before in the same way.
+//!
 //! A daemon reads and writes the file only between taking the lock and releasing it: the event
 //! loop refuses I/O unless the disk is active, is told that it is only once the lock is held, and
 //! lets go of the lock only after its I/O has ended. So two daemons never write at a time, in
@@ -81,6 +83,16 @@ pub struct Arrival {
     pub writeback: Option<bool>,
 }
 
+/// Front-ends that use a disk.
+#[derive(Default, Debug)]
+pub struct Users {
+    /// Number of front-ends with queues that run, or are about to.
+    pub count: u32,
+    /// True while the lock is being released: it is held until what was written is durable, and no
+    /// front-end may count on it.
+    pub is_releasing: bool,
+}
+
 /// Lock of a writable disk's file, and who uses the disk by vhost-user.
 #[derive(Debug)]
 pub struct Activation {
@@ -101,8 +113,8 @@ pub struct Activation {
     released_len: AtomicU64,
     /// Claim on a block device while the lock is held.
     claim: Mutex<Option<File>>,
-    /// Number of front-ends with queues that run. Held while the state changes, which may block.
-    users: Mutex<u32>,
+    /// Held while the state changes, which may block.
+    users: Mutex<Users>,
 }
 
 /// Tells volumes apart: there is one of a disk.
@@ -193,8 +205,8 @@ impl Activation {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// Returns the number of front-ends with queues that run. No state changes while it is held.
-    pub fn users(&self) -> MutexGuard<'_, u32> {
+    /// Returns the front-ends that use the disk. No state changes while the guard is held.
+    pub fn users(&self) -> MutexGuard<'_, Users> {
         // A panic leaves the lock of the file as it was, and the state with it.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -40,7 +40,7 @@ use crate::disk_file_monitor::State;
 use crate::error_hints::missing_directory;
 use crate::fault::Rule;
 
-pub use activation::{Activation, ActivationState, Arrival, Found};
+pub use activation::{Activation, ActivationState, Arrival, Found, Users};
 pub(crate) use any_backing::{AnyBacking, Shared};
 pub use file::OpenFile;
 use file_backing::FileBacking;

@@ -15,7 +15,7 @@ use vhost::VhostBackend;
 
 use crate::backing::ActivationState;
 use crate::command::DiskSnapshot;
-use crate::common::vhost_guest::{ALL, FLUSH_REQUEST, Guest, listen};
+use crate::common::vhost_guest::{ALL, FLUSH_REQUEST, Guest, connect, listen};
 use crate::common::vhost_log::{Log, migrate_away};
 use crate::common::{Server, request, single, wait};
 use crate::config::DeviceKind;
@@ -31,7 +31,7 @@ struct Host {
     server: Server,
     guest: Guest,
     file: PathBuf,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Host {
@@ -45,6 +45,9 @@ impl Host {
         faults::set(&file, faults);
         let mut config = single(dir.path(), DeviceKind::File, Some(path.clone()), SIZE);
         listen(&mut config, dir.path());
+        // Another socket of the same disk.
+        std::fs::create_dir(dir.path().join("other")).unwrap();
+        listen(&mut config, &dir.path().join("other"));
         let server = Server::start(config);
         let mut guest = Guest::start(&dir.path().join("disk.vhost"), ALL, 1);
         guest.write(0, &[7; 4096]);
@@ -52,7 +55,7 @@ impl Host {
             server,
             guest,
             file: path,
-            _dir: dir,
+            dir,
         }
     }
 
@@ -182,7 +185,7 @@ fn a_daemon_that_ends_while_a_disk_is_handed_over_flushes_it() {
         server,
         guest,
         file,
-        _dir,
+        dir: _dir,
     } = host;
     thread::scope(|scope| {
         let stops = scope.spawn(|| drop(guest.frontend.get_vring_base(0)));
@@ -243,4 +246,37 @@ fn a_disk_that_fails_while_its_io_ends_is_not_handed_over() {
     assert!(client.receive().result.is_err(), "not durable");
     assert_eq!(host.state(), ActivationState::Active);
     assert!(host.is_locked(), "no other daemon may begin");
+}
+
+#[test]
+fn a_front_end_does_not_wait_for_a_hand_over_whose_flush_hangs() {
+    for (flushed, state) in [
+        (Ok(()), ActivationState::HandedOver),
+        (
+            Err(io::Error::from_raw_os_error(libc::EIO)),
+            ActivationState::Active,
+        ),
+    ] {
+        let mut host = Host::new(|_| Fault::None);
+        let flush = HeldFlush::of(&host.file, None);
+        let _log = begin_migration(&mut host.guest);
+        let stopped = host.guest.frontend.get_vring_base(0);
+        assert!(stopped.is_err(), "an error, not an answer");
+        assert!(host.guest.is_cut_off());
+        // No other daemon may begin, nor the guest here: the lock is about to be released.
+        assert!(host.is_locked());
+        let socket = host.dir.path().join("disk.vhost");
+        assert!(connect(&socket, ALL).is_err(), "the next front-end");
+        let other = host.dir.path().join("other/disk.vhost");
+        let memory = || host.guest.memory.try_clone().unwrap();
+        assert!(Guest::try_resume(&other, ALL, memory()).is_none());
+        let is_ok = flushed.is_ok();
+        flush.end.send(flushed).unwrap();
+        wait_until("the end of the hand-over", || host.is_locked() != is_ok);
+        wait_until("its state", || host.state() == state);
+        let mut next = Guest::try_resume(&socket, ALL, memory()).expect("the file is free");
+        assert_eq!(host.state(), ActivationState::Active);
+        assert!(host.is_locked());
+        assert_eq!(next.read(0, 4096), [7; 4096]);
+    }
 }

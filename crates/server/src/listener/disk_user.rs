@@ -1,13 +1,24 @@
 //! Use of a disk by the front-end of a guest that may migrate.
+//!
+//! ```text
+//!   Incoming, HandedOver, LockedElsewhere --first queue starts: lock taken--> Active
+//!   Active --last queue stops, guest migrates: lock released--> HandedOver
+//!   Active --queue cannot be started, session ends: lock released--> as before the lock was taken
+//! ```
+//!
+//! The lock is released once all I/O has ended and is durable, by a thread that may hang with the
+//! file system. The front-end waits for it only for a bounded time.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::ExportEntry;
-use crate::backing::{Activation, ActivationState, Arrival};
+use crate::backing::{Activation, ActivationState, Arrival, Users};
 use crate::command::{ActivationChange, Command, DiskLock};
 use crate::event_loop::LoopHandle;
 use crate::frontend::Volume;
@@ -16,6 +27,9 @@ use crate::frontend::vhost_user::QueueUser;
 /// Time for which the I/O in flight of a disk that is handed over may take to end; what its own
 /// front-end has sent has ended before.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for which a front-end waits for the flush of a disk that is handed over: the file system
+/// hangs then, and the hypervisor is to go on. Shorter in unit tests.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 
 /// Tries in the background to take the lock of a disk that another process had when the daemon
 /// started, because a client wants to use the disk here. Does nothing for other disks, nor while
@@ -42,6 +56,12 @@ pub(super) struct DiskUser {
     handle: LoopHandle,
     /// True while queues run.
     runs: bool,
+    /// State of the disk before this front-end took the lock; `None` if it was active.
+    state_before: Option<ActivationState>,
+    /// True if a queue could not be started, so that the lock is to be given back.
+    gives_back: bool,
+    /// Result of a flush that hangs.
+    flush: Option<Receiver<io::Result<()>>>,
 }
 
 impl DiskUser {
@@ -57,6 +77,9 @@ impl DiskUser {
             activation,
             handle,
             runs: false,
+            state_before: None,
+            gives_back: false,
+            flush: None,
         }
     }
 
@@ -82,45 +105,93 @@ impl DiskUser {
     }
 
     /// Takes the lock of the file.
-    fn activate(&self) -> Result<(), String> {
-        let activation = &self.activation;
-        let found = activation.lock().map_err(|error| error.to_string())?;
-        let active = self.tell(DiskLock::Taken(found));
-        if active.is_err() {
-            // The disk was removed, or its loop has ended: nothing was written.
-            let _ = activation.unlock();
-            return active;
+    fn activate(&mut self, users: &mut Users) -> Result<(), String> {
+        let before = self.activation.state();
+        let found = self.activation.lock().map_err(|error| error.to_string())?;
+        if let Err(why) = self.tell(DiskLock::Taken(found)) {
+            // The loop may still hear of it, so it has to hear of the release, too.
+            let released = self.release(before, users);
+            return released.and(Err(why));
         }
-        activation.set_state(ActivationState::Active);
+        self.activation.set_state(ActivationState::Active);
+        self.state_before = Some(before);
         tracing::info!(export = %self.name, "active: the guest runs here, the file is locked");
         Ok(())
     }
 
-    /// Releases the lock of the file. Whatever goes wrong, it stays locked, so that no other daemon
-    /// begins with data that are not durable.
-    fn hand_over(&self) -> Result<(), String> {
-        let activation = &self.activation;
+    /// Releases the lock of the file and leaves the disk in the state `to`. Whatever goes wrong, it
+    /// stays locked, so that no other daemon begins with data that are not durable.
+    ///
+    /// # Errors
+    /// A message if the flush hangs. The lock is released once the flush has ended, for which the
+    /// drop of this user waits.
+    fn release(&mut self, to: ActivationState, users: &mut Users) -> Result<(), String> {
         // First, because a resize that began now would change the file without the lock.
-        activation.set_state(ActivationState::HandedOver);
-        let stays = |error, why| {
-            let told = self.tell(DiskLock::Kept(error));
-            activation.set_state(ActivationState::Active);
-            told.and(Err(why))
-        };
+        self.activation.set_state(to);
         if let Err(why) = self.tell(DiskLock::Leaves) {
-            // Served here as before.
-            return stays(None, why);
+            self.stays_locked(None, &why);
+            return Ok(());
         }
-        if let Err(error) = activation.unlock() {
+        let (ended, flush) = mpsc::channel();
+        let activation = self.activation.clone();
+        let unlock = move || {
+            // Whoever waited may have gone with the daemon.
+            let _ = ended.send(activation.unlock());
+        };
+        let thread = std::thread::Builder::new().name("hand-over".to_owned());
+        if let Err(error) = thread.spawn(unlock) {
+            self.stays_locked(None, &format!("no thread can be started: {error}"));
+            return Ok(());
+        }
+        match flush.recv_timeout(FLUSH_TIMEOUT) {
+            Err(RecvTimeoutError::Timeout) => {
+                users.is_releasing = true;
+                self.flush = Some(flush);
+                Err(format!(
+                    "its flush has not ended for {} s: the file system hangs, and the lock of the \
+                     file is released when it answers",
+                    FLUSH_TIMEOUT.as_secs()
+                ))
+            }
+            ended => {
+                self.flushed(ended.unwrap_or_else(|_| Err(panicked())));
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes the end of a flush, after which the lock has been released unless it failed.
+    fn flushed(&self, result: io::Result<()>) {
+        if let Err(error) = result {
             let why = format!("it cannot be flushed: {error}");
-            return stays(Some(error), why);
+            return self.stays_locked(Some(error), &why);
         }
+        let why = if self.gives_back {
+            "a queue of the guest could not be started"
+        } else {
+            "the guest migrates"
+        };
         tracing::info!(
             export = %self.name,
-            "handed over: the guest migrates, and another daemon may lock the file"
+            "handed over: {why}, and another daemon may lock the file"
         );
-        Ok(())
     }
+
+    /// Serves the disk here as before, because its lock is not released.
+    fn stays_locked(&self, error: Option<io::Error>, why: &str) {
+        tracing::error!(
+            export = %self.name,
+            "not handed over, the guest cannot go on elsewhere: {why}"
+        );
+        if let Err(error) = self.tell(DiskLock::Kept(error)) {
+            tracing::error!(export = %self.name, "the disk cannot be served again: {error}");
+        }
+        self.activation.set_state(ActivationState::Active);
+    }
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("the thread that flushed it panicked")
 }
 
 impl QueueUser for DiskUser {
@@ -128,11 +199,16 @@ impl QueueUser for DiskUser {
         if self.runs {
             return Ok(());
         }
-        let mut users = self.activation.users();
-        if self.activation.state() != ActivationState::Active {
-            self.activate()?;
+        let activation = self.activation.clone();
+        let mut users = activation.users();
+        if users.is_releasing {
+            let what = "the disk is being handed over: what was written is not durable yet";
+            return Err(what.to_owned());
         }
-        *users += 1;
+        if activation.state() != ActivationState::Active {
+            self.activate(&mut users)?;
+        }
+        users.count += 1;
         self.runs = true;
         Ok(())
     }
@@ -149,27 +225,40 @@ impl QueueUser for DiskUser {
         self.activation.set_cache_mode(writeback);
     }
 
-    fn end(&mut self, migrates: bool) {
+    fn start_failed(&mut self) {
+        self.gives_back = true;
+    }
+
+    fn end(&mut self, migrates: bool) -> Result<(), String> {
         if !std::mem::take(&mut self.runs) {
-            return;
+            return Ok(());
         }
-        let mut users = self.activation.users();
-        *users -= 1;
-        if !migrates || *users > 0 {
-            return;
-        }
-        if let Err(why) = self.hand_over() {
-            tracing::error!(
-                export = %self.name,
-                "not handed over, the guest cannot go on elsewhere: {why}"
-            );
+        let activation = self.activation.clone();
+        let mut users = activation.users();
+        users.count -= 1;
+        let before = self.state_before.take();
+        let to = if migrates {
+            Some(ActivationState::HandedOver)
+        } else {
+            before.filter(|_| self.gives_back)
+        };
+        match to {
+            Some(to) if users.count == 0 => self.release(to, &mut users),
+            _ => Ok(()),
         }
     }
 }
 
 impl Drop for DiskUser {
+    /// Leaves the disk locked if its front-end has gone while queues ran: its guest may still run.
     fn drop(&mut self) {
-        // A front-end that is gone leaves the disk locked: its guest may still run.
-        self.end(false);
+        // Nobody is left to be told of a flush that hangs.
+        let _ = self.end(false);
+        if let Some(flush) = self.flush.take() {
+            let result = flush.recv().unwrap_or_else(|_| Err(panicked()));
+            let mut users = self.activation.users();
+            self.flushed(result);
+            users.is_releasing = false;
+        }
     }
 }

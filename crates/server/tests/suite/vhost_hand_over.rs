@@ -1,20 +1,26 @@
 //! Hand-over of a disk from one daemon to another, as its guest migrates by vhost-user: only one of
 //! them reads and writes the file at a time, in whatever order guests start and stop.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tidegate_nbd::client::{Handshake, Progress, Wishes};
 use tidegate_nbd::{Command, NbdError};
 use tidegate_server::backing::ActivationState;
 use tidegate_server::config::{Create, DeviceKind};
 use vhost::vhost_user::VhostUserFrontend;
-use vhost::vhost_user::message::VhostUserConfigFlags;
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserInflight};
+use vhost::{VhostBackend, VringConfigData};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::common::vhost_guest::{
-    ALL, CONFIG_WCE, DATA_MAX, Guest, OUT, connect, listen, memory, read_config,
+    ALL, CONFIG_WCE, DATA_MAX, Guest, OUT, SIZE as QUEUE_ENTRIES, connect, listen, memory,
+    read_config,
 };
 use crate::common::vhost_log::{Copy, Log, migrate_away};
 use crate::common::{Client, Server, request, single, wait};
@@ -220,6 +226,74 @@ fn a_cancelled_migration_goes_on_at_the_source_unless_the_guest_runs_elsewhere()
     assert_eq!(guest.read(0, 4096), [5; 4096]);
     guest.leave();
     from.server.stop().unwrap();
+}
+
+#[test]
+fn a_guest_whose_queue_cannot_be_started_leaves_the_file_to_the_other_host() {
+    // What comes from the front-end is checked before the lock is taken, but a record of requests
+    // in flight only by the loop, which has the disk by then.
+    let broken_record = |to: &Host| {
+        let mut guest = Guest::resume(&to.socket, ALL, memory(1), 0);
+        let asked = VhostUserInflight::new(0, 0, 1, QUEUE_ENTRIES);
+        let (described, record) = guest.frontend.get_inflight_fd(&asked).unwrap();
+        // The version of the first queue's part.
+        record.write_all_at(&9u16.to_le_bytes(), 8).unwrap();
+        let frontend = &mut guest.frontend;
+        frontend
+            .set_inflight_fd(&described, record.as_raw_fd())
+            .unwrap();
+        guest.prepare_queue();
+        assert!(!guest.try_go_on(0), "the record cannot be one of the queue");
+    };
+    // The first queue has taken the lock when the second one fails.
+    let second_queue = |to: &Host| {
+        let mut guest = Guest::resume(&to.socket, ALL, memory(2), 1);
+        assert_eq!(to.state(), ActivationState::Active);
+        assert_eq!(guest.read(0, 512), [1; 512]);
+        let kick = EventFd::new(EFD_NONBLOCK).unwrap();
+        let started = guest.frontend.set_vring_kick(1, &kick);
+        assert!(started.is_err(), "it has no rings");
+    };
+    let failures: [&dyn Fn(&Host); 2] = [&broken_record, &second_queue];
+    for fail in failures {
+        let ([from, to], _, _shared) = hosts();
+        let memories = [memory(1), memory(1)];
+        let mut guest = from.try_start(&memories[0]).expect("it has the file");
+        guest.write(0, &[1; 512]);
+        migrate_away(&mut guest);
+        for _ in 0..2 {
+            fail(&to);
+            wait_for_state(&to, ActivationState::Incoming);
+            assert!(nbd_refusal(&to.server).is_some());
+        }
+        // The migration has failed, and the guest goes on at the source.
+        guest.set_logged(false);
+        guest.go_on(0);
+        assert_eq!(guest.read(0, 512), [1; 512]);
+        guest.write(0, &[2; 512]);
+        migrate_away(&mut guest);
+        drop(guest);
+        // A disk stays where its guest has run, also if a queue cannot be started again.
+        let mut guest = to.try_start(&memories[1]).expect("the file is free");
+        assert_eq!(guest.read(0, 512), [2; 512]);
+        let nowhere = VringConfigData {
+            desc_table_addr: 0x1000,
+            ..guest.addresses(0)
+        };
+        assert!(guest.frontend.set_vring_addr(0, &nowhere).is_err());
+        drop(guest);
+        assert!(from.try_start(&memories[0]).is_none());
+        assert_eq!(to.state(), ActivationState::Active);
+    }
+}
+
+/// Waits until a disk has a state, which follows the end of a session.
+fn wait_for_state(host: &Host, state: ActivationState) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while host.state() != state {
+        assert!(Instant::now() < until, "{:?}", host.state());
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Step of a guest on one of two hosts.

@@ -292,9 +292,7 @@ impl Connection {
             Change::Stop { queue } => {
                 let queue = self.queues[queue].as_ref();
                 // Requests of an earlier session are taken again before the queue stops.
-                queue.map_or(0, |queue| {
-                    u32::from(queue.ring.in_flight()) + u32::from(queue.ring.left())
-                })
+                u32::from(queue.map_or(0, |queue| queue.ring.in_flight() + queue.ring.left()))
             }
             _ => 0,
         }
@@ -337,7 +335,7 @@ impl Connection {
                 (recovered.map_err(|fault| format!("queue {queue}: {fault}")))
                     .and_then(|()| self.add_lock(port, lock))
                     .and_then(|()| self.start(port, queue, ring, (kick, call), enabled))
-                    .map(|_| left)
+                    .map(|()| left)
             }
             Change::Stop { queue } => match self.stop(port, queue) {
                 Some(base) => Ok(base),
@@ -364,6 +362,7 @@ impl Connection {
         self.mailbox.answer(outcome);
     }
 
+    /// Starts a queue, or changes nothing if that fails.
     fn start(
         &mut self,
         port: &mut Port<'_>,
@@ -371,22 +370,29 @@ impl Connection {
         ring: Virtqueue,
         (kick, call): (File, Option<File>),
         enabled: bool,
-    ) -> Result<u16, String> {
+    ) -> Result<(), String> {
         assert!(self.queues[index].is_none(), "a queue is started twice");
         let failed = |error: io::Error| format!("no queue can be added: {error}");
         let kick = port.ring.add_file(kick.into()).map_err(failed)?;
+        let call = call.map(|call| port.ring.add_file(call.into()));
+        let call = call.transpose().map_err(|error| {
+            drop(port.ring.remove_file(kick));
+            failed(error)
+        })?;
         self.queues[index] = Some(Queue {
             ring,
             kick,
             polled: true,
-            call: None,
+            call,
             enabled,
             stopping: false,
         });
         self.running |= 1 << index;
-        let token = port.token(KICK + index as u8);
-        port.ring.await_signals(kick, token);
-        self.set_call(port, index, call)
+        (port.ring).await_signals(kick, port.token(KICK + index as u8));
+        if let Some(call) = call {
+            port.ring.signal(call, port.token(FAILED));
+        }
+        Ok(())
     }
 
     fn set_call(
@@ -454,6 +460,34 @@ impl Connection {
         if let Some(lock) = self.lock.take() {
             drop(port.ring.remove_file(lock));
         }
+    }
+
+    /// Handles a completion of the poll of a queue's kicks.
+    ///
+    /// # Errors
+    /// The error number if the queue cannot be polled any more.
+    fn kicked(
+        &mut self,
+        port: &mut Port<'_>,
+        index: usize,
+        completion: Completion,
+    ) -> Result<(), i32> {
+        if completion.goes_on {
+            return Ok(());
+        }
+        let Some(queue) = self.queues[index].as_mut() else {
+            return Ok(());
+        };
+        queue.polled = false;
+        if queue.stopping {
+            self.make_change(port);
+        } else if !self.is_shut {
+            completion.result?;
+            // The kernel ends polls that its queue of completions has no room for.
+            queue.polled = true;
+            (port.ring).await_signals(queue.kick, port.token(KICK + index as u8));
+        }
+        Ok(())
     }
 }
 
@@ -662,37 +696,5 @@ impl Frontend for Connection {
 
     fn is_at_rest(&self) -> bool {
         !self.awaits_bell && self.queues.iter().flatten().all(|queue| !queue.polled)
-    }
-}
-
-impl Connection {
-    /// Handles a completion of the poll of a queue's kicks.
-    ///
-    /// # Errors
-    /// The error number if the queue cannot be polled any more.
-    fn kicked(
-        &mut self,
-        port: &mut Port<'_>,
-        index: usize,
-        completion: Completion,
-    ) -> Result<(), i32> {
-        if completion.goes_on {
-            return Ok(());
-        }
-        let is_shut = self.is_shut;
-        let Some(queue) = self.queues[index].as_mut() else {
-            return Ok(());
-        };
-        queue.polled = false;
-        if queue.stopping {
-            self.make_change(port);
-        } else if !is_shut {
-            completion.result?;
-            // The kernel ends polls that its queue of completions has no room for.
-            queue.polled = true;
-            let (kick, token) = (queue.kick, port.token(KICK + index as u8));
-            port.ring.await_signals(kick, token);
-        }
-        Ok(())
     }
 }

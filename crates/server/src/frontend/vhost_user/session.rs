@@ -47,7 +47,8 @@ const SESSION_DESCRIPTORS: u64 = 5;
 /// Source of the volume's current description, whose size may change.
 pub(crate) type CurrentVolume = Box<dyn Fn() -> Option<Volume> + Send>;
 
-/// Use of a disk by the queues of a front-end, told by its session.
+/// Use of a disk by the queues of a front-end, told by its session. Dropping it ends the use, once
+/// the loop has let go of the queues.
 pub(crate) trait QueueUser: Send {
     /// Prepares the disk for the first queue that starts; does nothing while queues run. May block.
     ///
@@ -66,9 +67,16 @@ pub(crate) trait QueueUser: Send {
     /// Sets the cache mode that the driver knows, which goes with the disk that is handed over.
     fn set_cache_mode(&mut self, writeback: Option<bool>);
 
+    /// Notes that a queue that has not run in this session could not be started, so the guest does
+    /// not run here. The session is about to end.
+    fn start_failed(&mut self);
+
     /// Notes that the last queue has stopped. If the guest `migrates`, another daemon may have the
-    /// disk from now on. May block.
-    fn end(&mut self, migrates: bool);
+    /// disk from now on. May block, for a bounded time.
+    ///
+    /// # Errors
+    /// A message if the disk hangs, so that the session has to end.
+    fn end(&mut self, migrates: bool) -> std::result::Result<(), String>;
 }
 
 /// Front-end that has connected.
@@ -122,6 +130,7 @@ impl Session {
             log: None,
             inflight: None,
             queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
+            have_run: 0,
         };
         let session = Session {
             socket,
@@ -193,6 +202,8 @@ struct Device {
     /// Record of requests in flight that the front-end keeps, if it does.
     inflight: Option<Arc<InflightRegion>>,
     queues: Vec<Queue>,
+    /// Queues that have run in this session, as bits.
+    have_run: u64,
 }
 
 /// Locks the device, which no other thread does.
@@ -404,7 +415,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         if let Some(user) = self.user.as_mut().filter(|_| is_last) {
             user.set_cache_mode(self.cache.writeback());
             // Before the answer, after which the guest may go on elsewhere.
-            user.end(migrates);
+            user.end(migrates).map_err(refused)?;
         }
         let queue = self.queue(index)?;
         // The front-end sends both anew before it starts the queue again.

@@ -183,7 +183,11 @@ impl QueueUser for Arriving {
 
     fn set_cache_mode(&mut self, _: Option<bool>) {}
 
-    fn end(&mut self, _: bool) {}
+    fn start_failed(&mut self) {}
+
+    fn end(&mut self, _: bool) -> std::result::Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Has a queue start after the disk has arrived with a cache mode.

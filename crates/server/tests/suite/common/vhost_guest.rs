@@ -314,7 +314,7 @@ impl Guest {
     }
 
     /// Makes the next queue, which does not run yet.
-    fn prepare_queue(&mut self) {
+    pub fn prepare_queue(&mut self) {
         let index = self.queues.len();
         let eventfd = || EventFd::new(EFD_NONBLOCK).expect("an eventfd");
         let used = self.u16_at(self.base(index) + USED + 2);

@@ -53,6 +53,17 @@ impl Device {
 
     /// Starts a queue whose messages have all arrived.
     pub(super) fn start(&mut self, index: usize) -> Result<()> {
+        let started = self.try_start(index);
+        let has_run = self.have_run >> index & 1 != 0;
+        if started.is_ok() {
+            self.have_run |= 1 << index;
+        } else if let Some(user) = self.user.as_mut().filter(|_| !has_run) {
+            user.start_failed();
+        }
+        started
+    }
+
+    fn try_start(&mut self, index: usize) -> Result<()> {
         if self.queues[index].size == 0 {
             return Err(refused("a queue without a size"));
         }
@@ -74,12 +85,13 @@ impl Device {
         let queue = &self.queues[index];
         let kick = (queue.kick.as_ref().ok_or_else(|| refused("no kick"))?).copy()?;
         let call = queue.call.as_ref().map(EventFile::copy).transpose()?;
-        // Once little can fail any more: a disk that was incoming becomes active here.
+        // Once little can fail any more: a disk that was incoming becomes active here, and is given
+        // back only when the session has ended.
         if let Some(user) = &mut self.user {
             user.begin().map_err(refused)?;
         }
         self.settle_cache_mode();
-        let queue = &mut self.queues[index];
+        let queue = &self.queues[index];
         let change = Change::Start {
             queue: index,
             setup,
@@ -90,8 +102,8 @@ impl Device {
             // Queues of front-ends that know no protocol features run without a message.
             enabled: queue.enabled.unwrap_or(!by_message),
         };
-        queue.run = Run::Runs;
         let left = self.request(change)?;
+        self.queues[index].run = Run::Runs;
         if left > 0 && log_limit::RECOVERED.allows(Instant::now()) {
             tracing::info!(
                 export = %self.volume.name,
