@@ -17,7 +17,7 @@ mod value;
 mod vcpu;
 mod vhost_user_blk;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
@@ -113,11 +113,24 @@ impl Args {
         if words.first().is_some_and(|program| is_backend(program)) {
             words.insert(1, BACKEND.into());
         }
-        Args::read(words).unwrap_or_else(|error| error.exit())
+        let read = Args::read(words.iter().cloned());
+        read.unwrap_or_else(|error| Args::of_capabilities(&words).unwrap_or_else(|| error.exit()))
+    }
+
+    /// Reads a command line that is wrong, but asks for the capabilities of the vhost-user
+    /// back-end: QEMU's conventions have it ignore all other options and arguments.
+    fn of_capabilities(words: &[OsString]) -> Option<Args> {
+        let command = words.iter().position(|word| word == BACKEND)?;
+        let (before, after) = words.split_at(command + 1);
+        let mut options = after.iter().take_while(|word| *word != "--");
+        let asked = options.find(|word| *word == "--print-capabilities")?;
+        // Refused unless the word is the command.
+        let args = Args::read(before.iter().chain([asked]).cloned()).ok()?;
+        matches!(&args.command, Command::VhostUserBlk(_)).then_some(args)
     }
 
     fn read(
-        words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Args, clap::Error> {
         let mut command = command();
         let matches = command.try_get_matches_from_mut(words);

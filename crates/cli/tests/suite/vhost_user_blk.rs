@@ -117,13 +117,26 @@ fn capabilities_are_printed_whatever_else_is_given() {
         "-o",
         "table",
     ];
-    for more in [&[][..], &all] {
-        let words = [&["vhost-user-blk", "--print-capabilities"], more].concat();
-        let done = tidegate(&words);
-        assert!(done.status.success(), "{}", stderr(&done));
-        assert_eq!(stderr(&done), "");
-        let printed: serde_json::Value = serde_json::from_str(&stdout(&done)).expect("JSON");
-        assert_eq!(printed, expected);
+    let unknown = ["--num-queues", "4", "argument", "-x", "--help"];
+    let wrong = ["--fd", "none", "--fd", "--log", "loud", "-o", "csv"];
+    let asked = ["--print-capabilities"];
+    for more in [&[][..], &all, &unknown, &wrong] {
+        for options in [[&asked, more].concat(), [more, &asked].concat()] {
+            let done = tidegate(&[&["vhost-user-blk"], &options[..]].concat());
+            assert!(done.status.success(), "{options:?}: {}", stderr(&done));
+            assert_eq!(stderr(&done), "");
+            let printed: serde_json::Value = serde_json::from_str(&stdout(&done)).expect("JSON");
+            assert_eq!(printed, expected);
+        }
+    }
+    // They are the command's, not those of an argument of the same name.
+    for words in [
+        &["vm", "show", "vhost-user-blk", "--print-capabilities"][..],
+        &["vhost-user-blk", "--unknown", "--", "--print-capabilities"],
+    ] {
+        let done = tidegate(words);
+        assert_eq!(done.status.code(), Some(2), "{words:?}");
+        assert_eq!(stdout(&done), "");
     }
 }
 
@@ -299,6 +312,10 @@ fn the_program_ends_with_the_front_end_of_an_inherited_socket() {
         let listener = UnixListener::bind(&path).expect("a socket");
         let backend = Backend::start(&words, Some(listener.into()));
         let frontend = Frontend::connect(&path, 64).expect("it listens");
+        // Another front-end would not be served, so it is not left waiting.
+        until("the socket to be closed", || {
+            UnixStream::connect(&path).is_err()
+        });
         check(backend, frontend, round);
     }
     // A program whose front-end never comes ends by a signal.

@@ -471,8 +471,9 @@ pub enum Inherited {
     Connected(OwnedFd),
 }
 
-/// Duplicates an inherited descriptor, which must be a unix stream socket. The descriptor itself
-/// stays open, because no part of the process owns it.
+/// Takes over an inherited descriptor, which must be a unix stream socket. The caller vouches that
+/// the process was started with it, so that no part of the process owns it. Another number refers
+/// to the socket from then on; the old one is closed, but the standard streams lead to `/dev/null`.
 ///
 /// # Errors
 /// `EBADF` if it is not open, `ENOTSOCK` or `EPROTOTYPE` if it is something else, and `ENOTCONN` if
@@ -496,11 +497,25 @@ pub fn inherited_socket(number: RawFd) -> io::Result<Inherited> {
         return Err(io::Error::from_raw_os_error(libc::EPROTOTYPE));
     }
     if option(libc::SO_ACCEPTCONN)? != 0 {
+        close_inherited(number)?;
         return Ok(Inherited::Listening(socket));
     }
     let stream = std::os::unix::net::UnixStream::from(socket);
     stream.peer_addr()?;
+    close_inherited(number)?;
     Ok(Inherited::Connected(stream.into()))
+}
+
+/// Closes a descriptor that no part of the process owns.
+fn close_inherited(number: RawFd) -> io::Result<()> {
+    if number <= libc::STDERR_FILENO {
+        // A file that is opened later must not become a standard stream.
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        // SAFETY: takes no memory; nobody owns the descriptor that is replaced.
+        return check(unsafe { libc::dup2(null.as_raw_fd(), number) });
+    }
+    // SAFETY: nobody owns the descriptor.
+    check(unsafe { libc::close(number) })
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
