@@ -64,6 +64,17 @@ pub struct Resizing {
     pub serial: u32,
 }
 
+/// Function for a test to run on an event loop's thread.
+#[cfg(test)]
+pub struct LoopCall(pub Box<dyn FnOnce() + Send>);
+
+#[cfg(test)]
+impl std::fmt::Debug for LoopCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoopCall").finish_non_exhaustive()
+    }
+}
+
 /// Message to a device's event loop. A loop that has ended drops the channel of the answer.
 #[derive(Debug)]
 pub enum Command {
@@ -248,6 +259,9 @@ pub enum Command {
     Drain,
     /// Ends the loop at once; unfinished requests get no reply.
     Abort,
+    /// Calls a function.
+    #[cfg(test)]
+    Call(LoopCall),
 }
 
 /// Change of whether I/O of a disk is served.

@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod persisted_vms;
 pub mod profile;
 pub mod ring;
+mod sandbox;
 mod sigbus;
 mod storage_identity;
 pub mod store;

@@ -24,6 +24,7 @@ use tidegate_core::time::Nanos;
 use crate::command::{DeviceSnapshot, DiskSnapshot};
 use crate::disk_file_monitor::State;
 use crate::listener::HandshakeCounts;
+use crate::sandbox;
 use devices::DEVICE_METRICS;
 pub(crate) use schedules::Scheduled;
 use vms::VM_METRICS;
@@ -181,6 +182,12 @@ static BUILD_METRICS: &[Metric<()>] = &[plain(
     }),
 )];
 
+static SANDBOX_METRICS: &[Metric<()>] = &[plain(
+    "violations",
+    "System calls of event loops that the sandbox refused; any is a bug or an attack",
+    Read::Counter(|()| sandbox::count() as f64),
+)];
+
 /// Renders all metrics as OpenMetrics text.
 pub(crate) fn render(
     devices: Vec<DeviceSnapshot>,
@@ -267,6 +274,10 @@ impl Collector for Snapshots {
                 [(Labels::new(), &())].into_iter(),
             )?;
         }
+        for metric in SANDBOX_METRICS {
+            let daemon = std::iter::once((Labels::new(), &()));
+            encode_all(&mut encoder, "sandbox", metric, daemon)?;
+        }
         for metric in handshakes::HANDSHAKE_METRICS {
             let daemon = std::iter::once((Labels::new(), &self.handshakes));
             encode_all(&mut encoder, "handshakes", metric, daemon)?;
@@ -337,6 +348,9 @@ fn encode_as<'a, T: 'a>(
                 if let Some(number) = read(one) {
                     encoder.encode_family(&labels)?.encode_gauge(&number)?;
                 }
+            }
+            Read::Counter(read) if labels.is_empty() => {
+                encoder.encode_counter(&read(one), None::<&Exemplar<NoLabelSet, f64>>)?;
             }
             Read::Counter(read) => encode_counter(encoder.encode_family(&labels)?, read(one))?,
             Read::Gauges(label, read) => {
@@ -417,6 +431,7 @@ pub(crate) mod tests {
             names("vm", schedules::VM_METRICS),
             names("disk", DISK_METRICS),
             names("build", BUILD_METRICS),
+            names("sandbox", SANDBOX_METRICS),
             names("handshakes", handshakes::HANDSHAKE_METRICS),
         ]
         .concat()

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -113,24 +114,41 @@ impl Daemon {
         daemon
     }
 
+    /// Serves `config` as a user and group, whose directory it is. Only root can.
+    pub(crate) fn start_as(user: u32, scratch: Scratch, config: &str) -> Daemon {
+        // The user may have no access to the directory of the build.
+        let program = scratch.join("tidegate");
+        let built = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+        if fs::hard_link(built, &program).is_err() {
+            fs::copy(built, &program).expect("room for the binary");
+        }
+        write_config(&scratch, config);
+        let mut command = Command::new(program);
+        let mut daemon = Daemon::spawn_by(command.uid(user).gid(user), scratch);
+        if let Err(status) = daemon.listens() {
+            panic!("the daemon ended at once: {status}");
+        }
+        daemon
+    }
+
     /// Starts a daemon without waiting for its sockets.
     pub(crate) fn begin_in(scratch: Scratch, config: &str) -> Daemon {
-        let mut text = String::from(
-            "[control]\nsocket = \"control.sock\"\n\n[[listen]]\nunix = \"nbd.sock\"\n\n",
-        );
-        text.push_str(config);
-        fs::write(scratch.join("tidegate.toml"), text).expect("the directory is ours");
+        write_config(&scratch, config);
         Daemon::spawn(scratch)
     }
 
     /// Starts the program on what the directory has.
     fn spawn(scratch: Scratch) -> Daemon {
+        Daemon::spawn_by(&mut Command::new(env!("CARGO_BIN_EXE_tidegate")), scratch)
+    }
+
+    fn spawn_by(program: &mut Command, scratch: Scratch) -> Daemon {
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(scratch.join("log"))
             .expect("the directory is ours");
-        let child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        let child = program
             .arg("serve")
             .arg(scratch.join("tidegate.toml"))
             .env("NO_COLOR", "1")
@@ -328,6 +346,14 @@ impl Drop for Daemon {
             eprint!("{text}");
         }
     }
+}
+
+/// Writes the configuration with a control socket and a unix listener for all exports.
+fn write_config(scratch: &Scratch, config: &str) {
+    let mut text =
+        String::from("[control]\nsocket = \"control.sock\"\n\n[[listen]]\nunix = \"nbd.sock\"\n\n");
+    text.push_str(config);
+    fs::write(scratch.join("tidegate.toml"), text).expect("the directory is ours");
 }
 
 /// Kills a process, and waits until it has ended: not for ever, for the kernel may hold it in a

@@ -28,6 +28,7 @@ mod patterns;
 mod power;
 mod report;
 mod resizing;
+mod sandbox;
 mod schedules;
 mod tenants;
 mod tls;

@@ -131,7 +131,7 @@ pub fn fuzz(data: &[u8]) {
 pub struct Config {
     /// Paths of disks that are not named in the file.
     pub paths: PathsConfig,
-    /// Deadlines for opening disks and for an orderly end.
+    /// Deadlines for opening disks and for an orderly end, and the sandbox.
     pub daemon: DaemonConfig,
     /// Listeners of the control API.
     pub control: ControlConfig,
@@ -165,6 +165,8 @@ pub struct DaemonConfig {
     pub open_within: Duration,
     /// Deadline for an orderly end, after which the daemon ends at once; 1 s to 1 h.
     pub stop_within: Duration,
+    /// True if event loops are confined by Landlock and seccomp.
+    pub sandbox: bool,
     /// Key of `open_within` as the configuration spells it, for messages.
     pub open_key: &'static str,
     /// Key of `stop_within` as the configuration spells it, for messages.
@@ -177,6 +179,7 @@ impl Default for DaemonConfig {
             open_within: Duration::from_secs(30),
             // Below the 90 s after which systemd kills a stopping service.
             stop_within: Duration::from_secs(60),
+            sandbox: true,
             open_key: keys::OPEN_TIMEOUT.name,
             stop_key: keys::STOP_TIMEOUT.name,
         }

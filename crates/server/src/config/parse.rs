@@ -104,12 +104,14 @@ fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
     section.renamed("stop_within", keys::STOP_TIMEOUT.name);
     let open_within = section.number(&keys::OPEN_TIMEOUT);
     let stop_within = section.number(&keys::STOP_TIMEOUT);
+    let sandbox = section.flag(&keys::SANDBOX);
     let open_key = section.spelling_in_document(keys::OPEN_TIMEOUT.name);
     let stop_key = section.spelling_in_document(keys::STOP_TIMEOUT.name);
     section.finish();
     Some(DaemonConfig {
         open_within: Duration::from_nanos(open_within?),
         stop_within: Duration::from_nanos(stop_within?),
+        sandbox: sandbox?,
         open_key,
         stop_key,
     })

@@ -99,7 +99,7 @@ impl DeviceTable {
     ///
     /// # Errors
     /// If there is no such device or its loop has ended.
-    pub(super) fn send(&self, device: usize, command: Command) -> Result<(), ControlError> {
+    pub(crate) fn send(&self, device: usize, command: Command) -> Result<(), ControlError> {
         let entry = self.entries.get(device);
         let entry = entry.ok_or_else(|| ControlError::UnknownDevice(device.to_string()))?;
         entry.send(command)

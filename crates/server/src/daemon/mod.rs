@@ -29,6 +29,7 @@ use crate::listener::{
 };
 use crate::log_limit;
 use crate::ring::sys;
+use crate::sandbox;
 use crate::store::{Store, StoreError};
 use crate::tls::{ListenerTls, TlsFileError, TlsThreads};
 
@@ -183,6 +184,7 @@ impl Daemon {
         let signals = Signals::new().map_err(StartError::Signals)?;
         // A write beyond RLIMIT_FSIZE must fail with EFBIG instead of SIGXFSZ ending the daemon.
         sys::survive_file_size_limits();
+        sandbox::warn_unless(config.daemon.sandbox);
         let store = open_store(&config)?;
         if let Some(store) = &store {
             persistence::apply_stored_objectives(store, &mut config.vms);
@@ -315,6 +317,7 @@ impl Daemon {
     pub async fn run(mut self) -> Result<Stopped, RunError> {
         let mut accepting = self.accept();
         accepting.spawn(log_limit::report_suppressed());
+        accepting.spawn(sandbox::report());
         let mut snapshots = Snapshots::new(self.handle.shared());
         let gone = EndedLoops::default();
         let mut watching = JoinSet::new();

@@ -9,7 +9,15 @@ use tidegate_policies::policy::PolicySpec;
 use super::device::OldestIos;
 use super::respond;
 use super::{Loop, Phase};
-use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
+use crate::command::{
+    Command, CommandError, DeviceSnapshot, DiskSnapshot, NewConnection, VmSnapshot,
+};
+
+/// Serves a client that has chosen a disk.
+fn add_connection(event_loop: &mut Loop, new: NewConnection) {
+    let (frontends, mut ctx) = event_loop.frontends_and_context();
+    frontends.add_connection(&mut ctx, new);
+}
 
 impl Loop {
     /// Executes the commands that have arrived. Begins to drain if all senders are gone.
@@ -97,12 +105,11 @@ impl Loop {
             Command::CancelTransfer { vm, reply } => respond(reply, self.cancel_transfer(&vm)),
             Command::ExportTransfers { reply } => respond(reply, self.export_transfers()),
             Command::ResumeTransfers { transfers, at } => self.resume_transfers(transfers, at),
-            Command::AddConnection(new) => {
-                let (frontends, mut ctx) = self.frontends_and_context();
-                frontends.add_connection(&mut ctx, *new);
-            }
+            Command::AddConnection(new) => add_connection(self, *new),
             Command::Drain => self.begin_drain(),
             Command::Abort => self.abort(),
+            #[cfg(test)]
+            Command::Call(call) => (call.0)(),
         }
     }
 

@@ -8,6 +8,7 @@
 pub(crate) mod peer;
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -452,7 +453,7 @@ impl Backing for Remote {
         // The peer refuses now and then on purpose (`peer`), and the last flush has no loop that
         // would retry it.
         let mut tries = 0;
-        let mut stream = loop {
+        let stream = loop {
             match self.export.connect() {
                 Err(error)
                     if error.kind() == io::ErrorKind::ConnectionRefused
@@ -464,6 +465,8 @@ impl Backing for Remote {
                 connected => break connected?,
             }
         };
+        // An event loop, which is confined, may write to open files but not to sockets.
+        let mut stream = File::from(OwnedFd::from(stream));
         let head = Head {
             number: LAST_FLUSH,
             offset: 0,

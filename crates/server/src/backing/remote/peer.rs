@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use crate::backing::extents::{EXTENTS_MAX, Extent, find_extents};
@@ -96,11 +97,16 @@ pub(crate) struct Export {
     pub(super) on_cut: OnCut,
     file: File,
     faults: Mutex<Option<Faults>>,
+    /// Thread that makes connections: an event loop, which is confined, must not make sockets.
+    connector: Mutex<Sender<Connect>>,
     /// Number of connections that are yet to be refused.
     pub(super) refusals: AtomicU32,
     /// Number of connections that were broken on purpose.
     pub(super) cuts: AtomicU64,
 }
+
+/// Order to connect to an export, with the channel for the client's end.
+type Connect = (Arc<Export>, Sender<io::Result<UnixStream>>);
 
 impl std::fmt::Debug for Export {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -126,7 +132,15 @@ pub(crate) fn export(path: &Path, config: &DiskConfig) -> Option<Arc<Export>> {
     if file.metadata().unwrap().len() == 0 {
         file.set_len(config.size.unwrap()).unwrap();
     }
+    let (connector, orders) = channel::<Connect>();
+    // Ends with the export.
+    std::thread::spawn(move || {
+        for (export, answer) in orders {
+            let _ = answer.send(export.make_connection());
+        }
+    });
     Some(Arc::new(Export {
+        connector: Mutex::new(connector),
         name: path.display().to_string(),
         size: file.metadata().unwrap().len(),
         on_cut,
@@ -149,8 +163,17 @@ impl Export {
         if (self.refusals).fetch_update(order, order, one_less).is_ok() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
+        let (answer, connected) = channel();
+        let order = (self.clone(), answer);
+        let sent = self.connector.lock().unwrap().send(order);
+        sent.expect("the thread ends with the export");
+        connected.recv().expect("the thread answers each order")
+    }
+
+    /// Starts a thread that serves one connection, and returns the client's end.
+    fn make_connection(self: Arc<Export>) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
-        let export = self.clone();
+        let export = self;
         std::thread::spawn(move || {
             if export.serve(theirs).is_err() {
                 export.cuts.fetch_add(1, Ordering::Relaxed);

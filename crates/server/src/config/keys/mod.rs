@@ -43,6 +43,14 @@ pub(super) const STOP_TIMEOUT: KeyInfo = seconds(
      Set it below the limit of the service manager (systemd: 90 s)",
 );
 
+/// Confinement of event loops.
+pub(super) const SANDBOX: KeyInfo = KeyInfo::flag(
+    "sandbox",
+    true,
+    "confine event loops. With `false`, a guest that exploits a bug in one can do what the \
+     daemon's user can",
+);
+
 /// Interval at which learnt state is written to the store. The default loses at most a minute's
 /// learning in a crash.
 pub(super) const SNAPSHOT_INTERVAL: KeyInfo = seconds(
@@ -155,7 +163,7 @@ pub(super) const LISTEN_TLS: KeyInfo = KeyInfo::new(
 /// `[daemon]`
 pub(super) const DAEMON: SectionInfo = SectionInfo {
     name: "daemon",
-    keys: &[OPEN_TIMEOUT, STOP_TIMEOUT],
+    keys: &[OPEN_TIMEOUT, STOP_TIMEOUT, SANDBOX],
 };
 
 /// `[paths]`
@@ -307,7 +315,11 @@ pub(super) const DEVICES: KeyInfo = KeyInfo::new(
 pub(super) const FILE: SectionInfo = SectionInfo {
     name: "",
     keys: &[
-        optional("daemon", KeyKind::Table(&DAEMON), "deadlines of the daemon"),
+        optional(
+            "daemon",
+            KeyKind::Table(&DAEMON),
+            "deadlines of the daemon and its sandbox",
+        ),
         optional(
             "control",
             KeyKind::Table(&CONTROL),
@@ -375,6 +387,7 @@ mod tests {
             let default = KeyDefault::Value(time.as_nanos() as u64);
             assert_eq!(key.default, default, "{}", key.name);
         }
+        assert_eq!(SANDBOX.default, KeyDefault::Flag(usual.sandbox));
     }
 
     /// Compares the tables in the documentation with the keys; `TIDEGATE_BLESS=1` writes them anew.

@@ -128,6 +128,8 @@ pub struct Prepared {
     plumbing: u64,
     /// The device is tuned for latency, so that the loop looks for completions before it sleeps.
     polls_busily: bool,
+    /// The loop's thread is confined once it has its ring.
+    is_confined: bool,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -209,6 +211,7 @@ impl Prepared {
             plumbing: u64::from(io_slots) * bounce_bytes(max_io, block).max(ZEROES as u64)
                 + (CONNECTIONS_MAX * PLUMBING) as u64,
             polls_busily: device.scheduling.tuning == DepthTuning::Latency,
+            is_confined: config.daemon.sandbox,
         })
     }
 

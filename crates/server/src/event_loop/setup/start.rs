@@ -14,6 +14,7 @@ use crate::buffer::Pool;
 use crate::command::Command;
 use crate::frontend::request_table::Requests;
 use crate::ring::{Ring, Wake, clock, sys};
+use crate::sandbox;
 
 /// Size of io_uring's submission queue. A turn with more submissions enters the kernel in between.
 const RING_ENTRIES: u32 = 1024;
@@ -84,6 +85,9 @@ impl Prepared {
         sys::precise_timers();
         let files = sys::raise_open_files().min(FILES_MAX);
         let mut ring = Ring::new(RING_ENTRIES, files)?;
+        if self.is_confined {
+            sandbox::confine_loop();
+        }
         if self.polls_busily {
             ring.poll_busily();
         }

@@ -1,0 +1,76 @@
+//! Confinement of threads that work on what guests and clients send.
+//!
+//! A guest that finds a bug in the daemon's memory handling runs code on the thread of an event
+//! loop. Three layers bound what that code can do to the host:
+//!
+//! - Landlock refuses opening, creating and removing files (Linux 5.13), TCP (6.7), and signals and
+//!   abstract sockets of other processes (6.12).
+//! - seccomp refuses system calls that an event loop does not make, such as `open`, `socket`,
+//!   `execve` and `ptrace`.
+//! - [Rings](crate::ring) are restricted: seccomp does not see operations of io_uring, such as
+//!   `IORING_OP_OPENAT`.
+//!
+//! Files and sockets that are open already stay usable: those of all disks, of which a process has
+//! one table. A thread that a confined thread starts is confined as well.
+//!
+//! A system call that is refused fails with `EPERM`, is counted and is logged as an error. The
+//! thread goes on: what the call would have done has not happened, and ending the loop would take
+//! the disks from all its guests, also when a new version of the C library makes a call that the
+//! list does not have.
+
+mod landlock;
+mod system_calls;
+#[cfg(test)]
+mod tests;
+mod violations;
+
+use std::sync::Once;
+
+pub(crate) use violations::{count, report};
+
+/// Layers in force for a thread.
+#[derive(Clone, Debug)]
+struct Layers {
+    /// Version of Landlock's interface in force, or the reason why there is none.
+    landlock: Result<u32, String>,
+    /// Reason why system calls are not filtered.
+    system_calls: Result<(), String>,
+}
+
+/// Confines the calling thread to what an event loop does. A layer that the kernel does not have is
+/// left out and named in the log, once for all event loops.
+pub(crate) fn confine_loop() {
+    let layers = Layers {
+        // First, because the filter refuses its system calls.
+        landlock: landlock::refuse_all(),
+        system_calls: system_calls::confine(),
+    };
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| layers.log());
+}
+
+/// Logs what the operator gives up without the sandbox.
+pub(crate) fn warn_unless(is_on: bool) {
+    if !is_on {
+        tracing::warn!(
+            "[daemon] sandbox = false: event loops have all rights of the daemon's user; a guest \
+             that exploits a bug in one can open the files and sockets that this user can"
+        );
+    }
+}
+
+impl Layers {
+    fn log(&self) {
+        match &self.landlock {
+            Ok(version) => tracing::info!(
+                "event loops are confined by Landlock (interface version {version}): {}",
+                landlock::refused(*version)
+            ),
+            Err(why) => tracing::warn!("event loops are not confined by Landlock: {why}"),
+        }
+        match &self.system_calls {
+            Ok(()) => tracing::info!("event loops are confined by seccomp"),
+            Err(why) => tracing::warn!("event loops are not confined by seccomp: {why}"),
+        }
+    }
+}

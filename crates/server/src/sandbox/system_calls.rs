@@ -1,0 +1,199 @@
+//! Seccomp filter of an event loop: a list of the system calls that it makes.
+//!
+//! A call that is allowed whatever its arguments costs next to nothing: Linux 5.11 and later keep
+//! a bitmap of them and run no filter. So only calls off the request path have their arguments
+//! checked.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use super::violations;
+
+/// System calls that are allowed whatever their arguments.
+const ALWAYS: &[libc::c_long] = &[
+    // The ring.
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Files that are open: reads without the ring, eventfds and the log, sizes, holes, locks.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    // With an empty path; a path tells that a file exists, and no more.
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_close,
+    libc::SYS_shutdown,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_mincore,
+    // Time and other threads.
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_clock_gettime,
+    libc::SYS_gettimeofday,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_restart_syscall,
+    libc::SYS_getrandom,
+    // Start and end of threads that the loop starts, and of signal handlers.
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// Flags of `clone(2)` with which a thread is started, as opposed to a process.
+const THREAD_FLAGS: u64 = (libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD) as u64;
+/// Flags of `clone(2)` that make a namespace, or a child that is traced.
+const REFUSED_CLONE_FLAGS: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_PTRACE
+    | libc::CLONE_UNTRACED) as u64;
+
+/// `PR_SET_VMA`, by which C libraries name their anonymous memory.
+const PR_SET_VMA: u64 = 0x5356_4d41;
+
+/// Confines the calling thread, and threads that it starts.
+///
+/// # Errors
+/// The reason why the kernel does not filter.
+pub(super) fn confine() -> Result<(), String> {
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        return Err("there is no list of system calls for this processor".to_owned());
+    }
+    let programs = programs().map_err(|error| error.to_string())?;
+    violations::catch();
+    for program in programs {
+        seccompiler::apply_filter(&program).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Returns the filters; the kernel does the strictest of what they say.
+fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let processor: TargetArch = std::env::consts::ARCH.try_into()?;
+    // Its flags are in memory, where no filter sees them. With this answer C libraries use `clone`.
+    let no_clone3 = SeccompFilter::new(
+        BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+        processor,
+    )?;
+    let allowed = SeccompFilter::new(
+        allowed()?,
+        SeccompAction::Trap,
+        SeccompAction::Allow,
+        processor,
+    )?;
+    Ok([no_clone3.try_into()?, allowed.try_into()?])
+}
+
+/// Condition on one argument of a system call.
+#[derive(Clone)]
+struct Condition {
+    argument: u8,
+    /// Part of the argument that the kernel uses: the lower half of integers, all of a pointer.
+    len: SeccompCmpArgLen,
+    operator: SeccompCmpOp,
+    value: u64,
+}
+
+/// Returns the condition that an integer has this value.
+fn equals(argument: u8, value: u64) -> Condition {
+    Condition {
+        argument,
+        len: SeccompCmpArgLen::Dword,
+        operator: SeccompCmpOp::Eq,
+        value,
+    }
+}
+
+/// Returns the condition that the bits of `mask` in an integer are `value`.
+fn has_bits(argument: u8, mask: u64, value: u64) -> Condition {
+    Condition {
+        operator: SeccompCmpOp::MaskedEq(mask),
+        ..equals(argument, value)
+    }
+}
+
+/// Returns the condition that a pointer is null.
+fn is_null(argument: u8) -> Condition {
+    Condition {
+        len: SeccompCmpArgLen::Qword,
+        ..equals(argument, 0)
+    }
+}
+
+/// Returns the calls that are allowed with some arguments: each with alternatives, of which all
+/// conditions of one must hold.
+fn conditional() -> Vec<(libc::c_long, Vec<Vec<Condition>>)> {
+    let not_executable = has_bits(2, libc::PROT_EXEC as u64, 0);
+    let is_thread = has_bits(0, THREAD_FLAGS | REFUSED_CLONE_FLAGS, THREAD_FLAGS);
+    let names = [libc::PR_SET_NAME as u64, PR_SET_VMA].map(|option| vec![equals(0, option)]);
+    let own_process = equals(0, u64::from(std::process::id()));
+    vec![
+        // No memory that is executable, so that injected code has to be made of the daemon's.
+        (libc::SYS_mmap, vec![vec![not_executable.clone()]]),
+        (libc::SYS_mprotect, vec![vec![not_executable]]),
+        // Threads, but no processes.
+        (libc::SYS_clone, vec![vec![is_thread]]),
+        (libc::SYS_prctl, names.into()),
+        // Limits of this process are read, not set.
+        (libc::SYS_prlimit64, vec![vec![equals(0, 0), is_null(2)]]),
+        // `abort` and the end of a signal handler; no signals to other processes.
+        (libc::SYS_tgkill, vec![vec![own_process]]),
+    ]
+}
+
+/// Returns the calls that are allowed, with conditions on their arguments.
+fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+    let mut calls: BTreeMap<i64, Vec<SeccompRule>> =
+        ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
+    // The other filter answers it.
+    calls.insert(libc::SYS_clone3, Vec::new());
+    for (call, alternatives) in conditional() {
+        let rules: Result<Vec<_>, _> = alternatives.into_iter().map(rule).collect();
+        calls.insert(call, rules?);
+    }
+    Ok(calls)
+}
+
+fn rule(conditions: Vec<Condition>) -> Result<SeccompRule, seccompiler::BackendError> {
+    let conditions: Result<Vec<_>, _> = (conditions.into_iter())
+        .map(|is| SeccompCondition::new(is.argument, is.len, is.operator, is.value))
+        .collect();
+    SeccompRule::new(conditions?)
+}

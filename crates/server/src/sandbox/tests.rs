@@ -1,0 +1,221 @@
+//! System calls of confined threads.
+
+use std::ffi::CStr;
+use std::io;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::*;
+use crate::command::{Command, LoopCall};
+use crate::common::{Server, single};
+use crate::config::{Config, DeviceKind};
+
+const MIB: u64 = 1 << 20;
+const PASSWORDS: &CStr = c"/etc/passwd";
+
+fn memory_disk(dir: &std::path::Path) -> Config {
+    single(dir, DeviceKind::Memory, None, MIB)
+}
+
+/// Runs a function on the event loop of the server's first device, and returns its result.
+fn on_loop<T: Send + 'static>(server: &Server, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, result) = channel();
+    let call = LoopCall(Box::new(move || drop(sender.send(act()))));
+    let sent = server.handle.devices().send(0, Command::Call(call));
+    sent.expect("the loop runs");
+    result.recv().expect("the loop runs")
+}
+
+/// Makes a system call, and returns its error number.
+fn errno_of(number: libc::c_long, arguments: [usize; 6]) -> i32 {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the calls of these tests take constant strings, zeroes, or no memory.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    if result >= 0 {
+        return 0;
+    }
+    let error = io::Error::last_os_error();
+    error.raw_os_error().expect("of a system call")
+}
+
+/// Makes a system call, and returns its name and its error number.
+fn call(name: &'static str, number: libc::c_long, arguments: &[usize]) -> (&'static str, i32) {
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    (name, errno_of(number, all))
+}
+
+/// Calls by which injected code would reach files, sockets and programs.
+fn calls_for_files() -> Vec<(&'static str, i32)> {
+    let path = PASSWORDS.as_ptr() as usize;
+    let program = c"/bin/true".as_ptr() as usize;
+    let at = libc::AT_FDCWD as usize;
+    let (inet, stream) = (libc::AF_INET as usize, libc::SOCK_STREAM as usize);
+    vec![
+        call("openat", libc::SYS_openat, &[at, path]),
+        call("openat2", libc::SYS_openat2, &[at, path, 0, 24]),
+        call("unlinkat", libc::SYS_unlinkat, &[at, path, 1 << 20]),
+        call("mkdirat", libc::SYS_mkdirat, &[at, path]),
+        call("ftruncate", libc::SYS_ftruncate, &[usize::MAX]),
+        call("mount", libc::SYS_mount, &[]),
+        call("socket", libc::SYS_socket, &[inet, stream]),
+        call("connect", libc::SYS_connect, &[usize::MAX]),
+        call("pidfd_getfd", libc::SYS_pidfd_getfd, &[usize::MAX]),
+        call("io_uring_setup", libc::SYS_io_uring_setup, &[1]),
+        call("execve", libc::SYS_execve, &[program]),
+        call("execveat", libc::SYS_execveat, &[at, program]),
+    ]
+}
+
+/// Calls by which injected code would reach processes, rights and code.
+fn calls_for_processes() -> Vec<(&'static str, i32)> {
+    let own = std::process::id() as usize;
+    let executable = (libc::PROT_READ | libc::PROT_EXEC) as usize;
+    let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
+    let (attach, user) = (libc::PTRACE_ATTACH as usize, libc::CLONE_NEWUSER as usize);
+    let cores = libc::RLIMIT_CORE as usize;
+    let code = [0, 4096, executable, anonymous, usize::MAX];
+    vec![
+        // Of no process: without the filter the call fails with another error.
+        call("ptrace", libc::SYS_ptrace, &[attach, 0]),
+        call("process_vm_readv", libc::SYS_process_vm_readv, &[own]),
+        call("process_vm_writev", libc::SYS_process_vm_writev, &[own]),
+        call("kill", libc::SYS_kill, &[own]),
+        call("tgkill of another process", libc::SYS_tgkill, &[1, 1, 0]),
+        call("fork", libc::SYS_clone, &[libc::SIGCHLD as usize]),
+        call("setuid", libc::SYS_setuid, &[]),
+        call("unshare", libc::SYS_unshare, &[user]),
+        call("bpf", libc::SYS_bpf, &[]),
+        call("mmap of code", libc::SYS_mmap, &code),
+        call("mprotect of code", libc::SYS_mprotect, &code[..3]),
+        // Limits are read, but not set; those of other processes not even read.
+        call("setrlimit", libc::SYS_prlimit64, &[0, cores, 1 << 32]),
+        call("prlimit", libc::SYS_prlimit64, &[1, cores]),
+        call("prctl", libc::SYS_prctl, &[libc::PR_GET_DUMPABLE as usize]),
+    ]
+}
+
+#[test]
+fn system_calls_that_an_event_loop_does_not_make_fail_and_are_counted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(memory_disk(dir.path()));
+    let before = count();
+    let results = on_loop(&server, || {
+        [calls_for_files(), calls_for_processes()].concat()
+    });
+    for (name, errno) in &results {
+        assert_eq!(*errno, libc::EPERM, "{name}");
+    }
+    assert!(count() >= before + results.len() as u64);
+    // The answer of a kernel that does not have it, so that threads are started another way.
+    let clone3 = on_loop(&server, || errno_of(libc::SYS_clone3, [0; 6]));
+    assert_eq!(clone3, libc::ENOSYS);
+    // The loop goes on.
+    let mut client = server.connect("disk");
+    client.write(0, &[7; 8192]);
+    assert_eq!(client.read(0, 8192), [7; 8192]);
+    client.disconnect();
+    server.stop().expect("an end in order");
+}
+
+#[test]
+fn a_thread_that_a_loop_starts_is_confined_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(memory_disk(dir.path()));
+    let opened = on_loop(&server, || {
+        let thread = std::thread::Builder::new().name("inner".into());
+        let inner = thread.spawn(|| errno_of(libc::SYS_openat, [0; 6]));
+        inner
+            .expect("threads are allowed")
+            .join()
+            .expect("no panic")
+    });
+    assert_eq!(opened, libc::EPERM);
+    server.stop().expect("an end in order");
+}
+
+#[test]
+fn without_the_sandbox_an_event_loop_can_open_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = memory_disk(dir.path());
+    config.daemon.sandbox = false;
+    let server = Server::start(config);
+    let opened = on_loop(&server, || std::fs::File::open("/etc/passwd").map(drop));
+    opened.expect("the thread has all rights");
+    server.stop().expect("an end in order");
+}
+
+#[test]
+fn landlock_alone_refuses_files_and_sockets() {
+    let (version, opened, bound) = std::thread::spawn(|| {
+        let version = landlock::refuse_all();
+        let opened = std::fs::File::open("/etc/passwd").map(drop);
+        let bound = std::net::TcpListener::bind("127.0.0.1:0").map(drop);
+        (version, opened, bound)
+    })
+    .join()
+    .expect("no panic");
+    let refused = |result: io::Result<()>| result.map_err(|error| error.raw_os_error());
+    match version {
+        Ok(version) => {
+            assert_eq!(refused(opened), Err(Some(libc::EACCES)));
+            let expected = if version >= 4 {
+                Err(Some(libc::EACCES))
+            } else {
+                Ok(())
+            };
+            assert_eq!(refused(bound), expected);
+        }
+        Err(why) => {
+            assert!(!why.is_empty(), "the log would not say why");
+            opened.expect("this kernel refuses nothing");
+        }
+    }
+}
+
+#[test]
+fn refused_calls_are_logged_with_the_thread_and_once() {
+    /// Log as a text.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(memory_disk(dir.path()));
+    // Calls that no other test makes, so that only this one counts them.
+    let errno = on_loop(&server, || errno_of(libc::SYS_acct, [0; 6]));
+    assert_eq!(errno, libc::EPERM);
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer({
+            let log = log.clone();
+            move || log.clone()
+        })
+        .with_ansi(false)
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        // Its clock moves on whenever everything waits.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        // Ten looks, of which the first one finds the call.
+        runtime.block_on(async {
+            let _ = tokio::time::timeout(Duration::from_secs(10), report()).await;
+        });
+    });
+    let text = log.0.lock().expect("no panic").clone();
+    let text = String::from_utf8(text).expect("text");
+    let line = format!("system_call={} times=1 thread=\"loop ", libc::SYS_acct);
+    assert_eq!(text.matches(&line).count(), 1, "{text}");
+    assert!(text.contains("ERROR"), "{text}");
+    server.stop().expect("an end in order");
+}
