@@ -96,6 +96,14 @@ impl LoopHandle {
         self.wake.wake();
         Ok(())
     }
+
+    /// Makes the handle of a loop that the receiver of its commands stands for.
+    #[cfg(test)]
+    pub(crate) fn for_test() -> (LoopHandle, std::sync::mpsc::Receiver<Command>) {
+        let (commands, received) = std::sync::mpsc::channel();
+        let wake = Arc::new(Wake::new().expect("an eventfd"));
+        (LoopHandle { commands, wake }, received)
+    }
 }
 
 /// Final state of a loop, returned when its thread ends.

@@ -25,8 +25,8 @@ use crate::frontend::Volume;
 use crate::frontend::vhost_user::QueueUser;
 
 /// Time for which the I/O in flight of a disk that is handed over may take to end; what its own
-/// front-end has sent has ended before.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// front-end has sent has ended before. Shorter in unit tests.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 /// Time for which a front-end waits for the flush of a disk that is handed over: the file system
 /// hangs then, and the hypervisor is to go on. Shorter in unit tests.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
@@ -262,3 +262,7 @@ impl Drop for DiskUser {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "disk_user_tests.rs"]
+mod tests;
