@@ -422,6 +422,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         warning("vm".to_owned(), what, help, &None)
     }));
     warnings.extend(ended_entries(&config));
+    warnings.extend(refused::exposed_keys(&config));
     // The store's VMs are added before feasibility is checked, because they share the devices.
     let persisted = PersistedVms::apply_store(&mut config, &mut warnings);
     warnings.extend(feasibility::warnings(&config.devices, &config.vms));

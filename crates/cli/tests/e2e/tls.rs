@@ -220,3 +220,40 @@ fn without_tls_there_are_the_plain_exports_alone() {
     );
     server.daemon.stop();
 }
+
+#[test]
+fn check_reads_the_files_as_the_start_does() {
+    if !have(&["openssl"]) {
+        return;
+    }
+    let server = Server::start("");
+    let file = server.daemon.path("tidegate.toml");
+    let check = || {
+        let args = ["check", arg(&file)];
+        Running::start(server.scratch(), env!("CARGO_BIN_EXE_tidegate"), &args).wait()
+    };
+    let sound = check();
+    assert!(sound.status.success(), "{}", sound.err);
+    assert!(sound.out.contains("127.0.0.1:0 (TLS)"), "{}", sound.out);
+    assert!(!sound.err.contains("every user can read"), "{}", sound.err);
+    carry_out(server.scratch(), "chmod 644 tls/server.key");
+    let exposed = check();
+    assert!(exposed.status.success(), "{}", exposed.err);
+    let warned = "server.key: every user can read it (mode 0644)";
+    assert!(exposed.err.contains(warned), "{}", exposed.err);
+    carry_out(server.scratch(), "mv tls/ca.key tls/server.key");
+    let refused = check();
+    assert!(!refused.status.success());
+    assert!(
+        refused.err.contains("server.key: is not the key of"),
+        "{}",
+        refused.err
+    );
+    let (daemon, status) = server.daemon.restart_in_vain();
+    assert!(!status.success());
+    assert!(
+        daemon.logged(&["server.key: is not the key of"]),
+        "{}",
+        daemon.log()
+    );
+}

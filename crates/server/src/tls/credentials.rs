@@ -1,5 +1,6 @@
 //! Files of `[listen.tls]`: certificate, private key, authorities and revocation lists.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,6 +43,19 @@ impl TlsFileError {
 /// If one cannot be read or has not what it should.
 pub fn check(config: &TlsConfig) -> Result<(), TlsFileError> {
     load(config).map(drop)
+}
+
+/// Returns a warning if users other than the daemon's can read the private key.
+pub fn exposed_key(config: &TlsConfig) -> Option<String> {
+    let path = &config.private_key;
+    let mode = std::fs::metadata(path).ok()?.mode();
+    let (exposed, mode) = (mode & 0o004 != 0, mode & 0o777);
+    exposed.then(|| {
+        format!(
+            "{}: every user can read it (mode {mode:04o})",
+            path.display()
+        )
+    })
 }
 
 /// Reads the files of a listener.
@@ -155,4 +169,38 @@ fn verifier(
         ),
         error => TlsFileError::new(ca, error.to_string(), "a file with at least one authority"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_every_user_can_read_is_warned_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let private_key = dir.path().join("server.key");
+        write(&private_key, "").unwrap();
+        let config = TlsConfig {
+            certificate: dir.path().join("server.pem"),
+            private_key,
+            client_ca: None,
+            client_crl: None,
+            plain_exports: Vec::new(),
+            clients: Vec::new(),
+            place: None,
+        };
+        for (mode, warned) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
+            set_permissions(&config.private_key, Permissions::from_mode(mode)).unwrap();
+            let warning = exposed_key(&config);
+            assert_eq!(warning.is_some(), warned, "{mode:o}");
+            let names_it = warning.is_none_or(|text| text.contains(&format!("{mode:04o}")));
+            assert!(names_it);
+        }
+        // A file that is missing is refused elsewhere.
+        std::fs::remove_file(&config.private_key).unwrap();
+        assert_eq!(exposed_key(&config), None);
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) use tokio_rustls::server::TlsStream;
 use crate::config::TlsConfig;
 
 pub(crate) use access::Access;
-pub use credentials::{TlsFileError, check};
+pub use credentials::{TlsFileError, check, exposed_key};
 pub(crate) use threads::TlsThreads;
 
 /// TLS of a listener.
@@ -63,6 +63,9 @@ impl ListenerTls {
         threads: Arc<TlsThreads>,
     ) -> Result<ListenerTls, TlsFileError> {
         let current = RwLock::new(credentials::load(&config)?);
+        if let Some(warning) = exposed_key(&config) {
+            tracing::warn!("{warning}");
+        }
         Ok(ListenerTls {
             config,
             current,

@@ -38,7 +38,7 @@ fn megabyte_per_second() -> Objective {
 }
 
 /// Configuration of a memory device with the default bounds, `vms` busy VMs and the VM `good`.
-fn crowd(dir: &std::path::Path, vms: usize, objective: Objective) -> Config {
+pub(crate) fn crowd(dir: &std::path::Path, vms: usize, objective: Objective) -> Config {
     let mut config = config(dir);
     let mut device = device("device", DeviceKind::Memory);
     device.scheduling.policy = PolicySpec::named("mclock").unwrap();
@@ -65,7 +65,7 @@ fn crowd(dir: &std::path::Path, vms: usize, objective: Objective) -> Config {
 }
 
 /// Asserts that the reads and writes of VM `good`, one at a time, end within [`PATIENCE`].
-fn is_served(server: &Server) {
+pub(crate) fn is_served(server: &Server) {
     let mut good = server.connect("good");
     let began = Instant::now();
     for n in 0..READS {
@@ -76,7 +76,7 @@ fn is_served(server: &Server) {
 }
 
 /// Sends requests without reading their replies.
-fn fill(client: &mut Client, command: Command, count: u64, len: u32) {
+pub(crate) fn fill(client: &mut Client, command: Command, count: u64, len: u32) {
     let payload = match command {
         Command::Write => vec![1; len as usize],
         _ => Vec::new(),

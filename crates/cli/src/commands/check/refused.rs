@@ -1,8 +1,10 @@
-//! Files that `tidegate serve` would refuse until they or the configuration change.
+//! Files that `tidegate serve` would refuse until they or the configuration change, or warn of.
 
 use tidegate_server::backing::inspect;
 use tidegate_server::config::{Config, Diagnostic};
 use tidegate_server::tls;
+
+use super::warning;
 
 /// Returns an error for each file that `serve` would refuse.
 pub(super) fn by_serve(config: &Config) -> Vec<Diagnostic> {
@@ -42,4 +44,17 @@ fn tls_files(config: &Config) -> Vec<Diagnostic> {
         Some(refusal)
     });
     refused.collect()
+}
+
+/// Returns a warning for each private key that every user can read.
+pub(super) fn exposed_keys(config: &Config) -> Vec<Diagnostic> {
+    let listeners = config.listeners.iter().enumerate();
+    let exposed = listeners.filter_map(|(i, listen)| {
+        let tls = listen.tls.as_ref()?;
+        let what = tls::exposed_key(tls)?;
+        let help = format!("chmod 600 {}", tls.private_key.display());
+        let field = format!("listen[{i}].tls.private_key");
+        Some(warning(field, what, help, &tls.place))
+    });
+    exposed.collect()
 }

@@ -84,6 +84,7 @@ impl TlsClient {
     /// Starts TLS on a connection whose server expects it.
     pub(super) fn start_tls(&self, tcp: StdTcpStream) -> io::Result<Bridge> {
         let (ours, theirs) = StdUnixStream::pair()?;
+        let below = tcp.try_clone()?;
         tcp.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
         ours.set_read_timeout(Some(PATIENCE))?;
@@ -109,6 +110,7 @@ impl TlsClient {
         is_ready.recv().unwrap()?;
         Ok(Bridge {
             stream: ours,
+            tcp: below,
             ended,
         })
     }
@@ -117,6 +119,8 @@ impl TlsClient {
 /// Connection over TLS.
 pub(super) struct Bridge {
     pub(super) stream: StdUnixStream,
+    /// Socket below TLS.
+    pub(super) tcp: StdTcpStream,
     ended: mpsc::Receiver<io::Result<()>>,
 }
 

@@ -1,17 +1,20 @@
 //! Bytes over TLS: those that were written are read, in whatever pieces they come, and both sides
 //! learn how a connection ended.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::time::Instant;
 
+use tidegate_core::objective::Objective;
 use tidegate_nbd::Command;
 use tidegate_nbd::client::{encode_disconnect, encode_request};
 
 use super::authority::Authority;
-use super::bridge::{Bridge, TlsClient, ask, named, option};
+use super::bridge::{Bridge, PATIENCE, TlsClient, ask, named, option};
 use super::{tls, with_tls};
 use crate::common::shadow::{Plan, run};
-use crate::common::{Client, Server, disk, request, vm};
+use crate::common::{Client, Server, disk, request, vm, wait};
+use crate::isolation::{crowd, fill, is_served};
 
 const MIB: u64 = 1 << 20;
 const GO: u32 = 7;
@@ -149,6 +152,89 @@ fn requests_before_a_close_notify_are_carried_out() {
         assert!(client.read(at << 16, 1 << 16) == vec![at as u8 + 1; 1 << 16]);
     }
     server.stop().unwrap();
+}
+
+/// The loop's messages name the client, not the tunnel, and a client that it cuts off is told.
+#[test]
+fn a_loop_knows_the_address_of_the_client_and_cuts_it_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let server = Server::start(with_tls(dir.path(), MIB, tls(dir.path(), &authority)));
+    let mut bridge = raw(&server, &authority);
+    // Once a request is answered the loop has the connection. A simple reply has 16 bytes.
+    let read = request(Command::Read { df: false }, 1, 0, 512);
+    bridge.stream.write_all(&encode_request(&read)).unwrap();
+    bridge.stream.read_exact(&mut [0; 16 + 512]).unwrap();
+    let address = bridge.tcp.local_addr().unwrap().to_string();
+    let refused = wait(server.handle.remove_vm("disk", false)).expect_err("it is in use");
+    assert!(refused.to_string().contains(&address), "{refused}");
+    wait(server.handle.remove_vm("disk", true)).expect("by force");
+    bridge.ended().expect("close_notify");
+    server.stop().unwrap();
+}
+
+/// A connection that breaks below TLS is closed, whatever was under way.
+#[test]
+fn connections_that_are_cut_below_tls_are_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let server = Server::start(with_tls(dir.path(), 2 * MIB, tls(dir.path(), &authority)));
+    let connections = || {
+        let vm = wait(server.handle.vm_snapshot("disk"));
+        vm.expect("served").connections.counts().open
+    };
+    for n in [0, 1, 28, 29, 5000, 70_000] {
+        let mut bridge = raw(&server, &authority);
+        let read = request(Command::Read { df: false }, 1, 0, 1 << 20);
+        let write = request(Command::Write, 2, 0, 100_000);
+        let mut bytes = encode_request(&write).to_vec();
+        bytes.resize(bytes.len() + 60_000, 1);
+        // Half of them while replies are on the way.
+        let first = if n % 2 == 0 {
+            encode_request(&read).to_vec()
+        } else {
+            Vec::new()
+        };
+        let bytes = [first, bytes].concat();
+        bridge
+            .stream
+            .write_all(&bytes[..n.min(bytes.len())])
+            .unwrap();
+        bridge.tcp.shutdown(Shutdown::Both).unwrap();
+        bridge.ended().expect_err("no close_notify");
+        let begun = Instant::now();
+        while connections() > 0 {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{n} bytes: the connection stays"
+            );
+            std::thread::yield_now();
+        }
+    }
+    // Writes that did not come whole have changed nothing.
+    assert_eq!(server.connect("disk").read(0, 1 << 20), vec![0; 1 << 20]);
+    server.stop().unwrap();
+}
+
+/// Clients that take no replies have no more of the device's memory over TLS than without.
+#[test]
+fn another_vm_is_served_beside_clients_that_take_no_replies() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let mut config = crowd(dir.path(), 8, Objective::default());
+    let listeners = with_tls(dir.path(), MIB, tls(dir.path(), &authority)).listeners;
+    config.listeners = listeners;
+    let server = Server::start(config);
+    let client = TlsClient::new(&authority, None);
+    let busy = (0..8).map(|n| {
+        let mut busy = opened(&client, &server, &format!("busy{n}"));
+        fill(&mut busy, Command::Read { df: false }, 64, 1 << 20);
+        busy
+    });
+    let busy: Vec<_> = busy.collect();
+    is_served(&server);
+    server.stop().unwrap();
+    drop(busy);
 }
 
 /// A daemon that ends does not wait for a client that takes nothing for longer than a while.
