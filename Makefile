@@ -57,6 +57,11 @@ lint: ## Check formatting, lints and documentation only
 	@scripts/setup test
 	@scripts/test format clippy docs
 
+.PHONY: deny
+deny: ## Check licences, sources, bans and advisories of dependencies by cargo-deny, installed if it is not
+	@command -v cargo-deny > /dev/null || cargo install --locked cargo-deny
+	@cargo deny --all-features check $(ARGS)
+
 .PHONY: pictures
 pictures: build ## Draw the pictures of the documentation again
 	@$(TIDEGATE) compare examples/noisy-neighbour-nvme.toml --policy slo \
