@@ -336,4 +336,26 @@ mod tests {
             }
         }
     }
+
+    /// The directory of the configuration, where disks may be added, mostly has the keys as well.
+    #[test]
+    fn no_disk_is_added_on_a_file_of_tls() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let text = "[[listen]]\ntcp = \"127.0.0.1:1\"\n[listen.tls]\ncertificate = \"s.pem\"\n\
+                    private_key = \"s.key\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n";
+        std::fs::write(at("tidegate.toml"), text).expect("written");
+        for name in ["s.pem", "s.key", "disk.raw"] {
+            std::fs::write(at(name), "").expect("written");
+        }
+        std::os::unix::fs::symlink("s.key", at("link")).expect("made");
+        let config = crate::config::load(&at("tidegate.toml"))
+            .expect("valid")
+            .config;
+        for name in ["s.pem", "s.key", "tidegate.toml", "link"] {
+            let checked = config.paths.allowed.check(&at(name));
+            checked.expect_err("a file of the daemon");
+        }
+        config.paths.allowed.check(&at("disk.raw")).expect("a disk");
+    }
 }

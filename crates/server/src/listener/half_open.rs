@@ -40,7 +40,8 @@ pub struct HandshakeCounts {
     pub timed_out: u64,
     /// Handshakes that failed for a protocol violation or a broken connection.
     pub failed: u64,
-    /// Clients that chose an export and were refused by a limit on connections.
+    /// Requests for an export that were refused: by a limit on connections, or because the client's
+    /// certificate does not have the export.
     pub refused: u64,
 }
 

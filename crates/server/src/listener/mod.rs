@@ -210,6 +210,7 @@ struct HandshakeExports<'a> {
     peer: Peer,
     /// Exports that the client may open; it sees no others.
     access: Access,
+    over_tls: bool,
     /// Result of [`Exports::admit`], which takes `&self`; the lock is never contended, and makes
     /// this type `Sync` because the handshake may move between threads.
     admitted: Mutex<Option<(ExportEntry, ConnectionPermit)>>,
@@ -220,7 +221,22 @@ impl HandshakeExports<'_> {
     fn find(&self, name: &str) -> Option<ExportEntry> {
         let listed = self.list.find(name)?;
         let allowed = self.access.allows(&listed.vm, &listed.volume.name);
+        if !allowed && self.over_tls {
+            // Only the log can say so: to the client the export does not exist.
+            self.refused(
+                &listed.volume.name,
+                "its certificate does not have this export",
+            );
+        }
         allowed.then_some(listed)
+    }
+
+    /// Counts and logs that the client was refused an export.
+    fn refused(&self, export: &str, why: &str) {
+        self.half_open.refused.fetch_add(1, Ordering::Relaxed);
+        if log_limit::REFUSED.allows(Instant::now()) {
+            tracing::warn!(%export, peer = %self.peer, "client refused: {why}");
+        }
     }
 }
 
@@ -237,10 +253,7 @@ impl Exports for HandshakeExports<'_> {
             return Err("it has just been removed".to_owned());
         };
         let refused = |why: String| {
-            self.half_open.refused.fetch_add(1, Ordering::Relaxed);
-            if log_limit::REFUSED.allows(Instant::now()) {
-                tracing::warn!(export = %export.name, peer = %self.peer, "client refused: {why}");
-            }
+            self.refused(&export.name, &why);
             why
         };
         let activation = listed.volume.activation.as_ref();
@@ -277,6 +290,7 @@ async fn handshake(
         half_open: &service.half_open,
         peer,
         access: tls.map_or(Access::All, |tls| tls.plain_access()),
+        over_tls: false,
         admitted: Mutex::default(),
     };
     let mode = tls.map_or(TlsMode::Off, |tls| tls.mode());
@@ -299,6 +313,7 @@ async fn handshake(
                 assert!(input.is_empty(), "plain text is taken into TLS");
                 (stream, exports.access) = start_tls(stream, tls).await?;
                 session.tls_established();
+                exports.over_tls = true;
                 entry.heard();
             }
             Step::Opened(opened) => {

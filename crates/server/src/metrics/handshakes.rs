@@ -14,7 +14,7 @@ pub(super) static HANDSHAKE_METRICS: &[Metric<HandshakeCounts>] = &[
         "ended",
         "Clients that ended without an export: displaced_by_all and displaced_by_peer gave way to \
          newcomers, timed_out chose none in 10 s, failed broke a rule, refused asked for a VM that \
-         has max_connections",
+         has max_connections, or for an export that their certificate does not have",
         Read::Counters("why", |counts| {
             let all = [
                 ("displaced_by_all", counts.displaced),

@@ -100,6 +100,7 @@ fn clients_see_and_open_their_own_exports_alone() {
     };
     let server = Server::start(several(dir.path(), config));
     let all = ["disk", "oltp-data", "oltp-logs", "iso"];
+    let refused = || server.handle.half_open().counts().refused;
     for (names, own) in [
         (&["a.example"][..], &["oltp-data", "oltp-logs", "iso"][..]),
         // Names of DNS have no case.
@@ -131,7 +132,10 @@ fn clients_see_and_open_their_own_exports_alone() {
                 let bridge = tls.connect(&server.addresses[1]).expect("TLS");
                 Client::on(bridge.greet(), name, true).disconnect();
             } else {
+                let before = refused();
                 assert_unknown(&mut stream, name);
+                // The operator learns of each of the four options.
+                assert_eq!(refused(), before + 4);
                 // NBD_OPT_EXPORT_NAME has no error reply.
                 let mut stream = tls.connect(&server.addresses[1]).expect("TLS").stream;
                 stream.write_all(&option(1, name.as_bytes())).unwrap();
