@@ -45,14 +45,17 @@ impl Sockets {
     /// # Errors
     /// If another process listens on one, or a system call fails; none is bound then.
     pub fn bind(config: &Config) -> Result<Sockets, Box<SocketError>> {
-        let control = (config.control.listeners())
-            .map(|listen| {
+        // The listener of `[control]` comes first.
+        let settings = std::iter::once("`socket` in [control]")
+            .chain(std::iter::repeat("`unix` in [[control.listen]]"));
+        let control = (config.control.listeners().zip(settings))
+            .map(|(listen, setting)| {
                 bind(listen).map_err(|source| {
                     Box::new(SocketError {
                         what: "control socket",
                         source,
                         place: listen.place.clone(),
-                        setting: "[control] in the configuration",
+                        setting,
                     })
                 })
             })
