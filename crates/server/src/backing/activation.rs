@@ -15,7 +15,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::file_lock::{can_punch, lock_file, mark_raw, open_same};
 use super::inspect::{measure, refuse_foreign};
@@ -35,6 +35,7 @@ pub enum ActivationState {
     /// The guest has gone to another daemon.
     HandedOver,
     /// Another process had the lock when this daemon started: the guest may have gone there before.
+    /// Like the others, the state ends only when a guest's queues start here.
     LockedElsewhere,
 }
 
@@ -59,8 +60,9 @@ impl ActivationState {
                  its guest runs here",
             ),
             ActivationState::LockedElsewhere => Some(
-                "the file of the disk was locked by another process when the daemon started; the \
-                 lock is tried again whenever a guest or a client connects",
+                "the file of the disk was locked by another process when the daemon started; it is \
+                 served once its guest runs here, by vhost-user; for NBD clients, restart the \
+                 daemon once no other host uses the file",
             ),
         }
     }
@@ -209,11 +211,6 @@ impl Activation {
     pub fn users(&self) -> MutexGuard<'_, Users> {
         // A panic leaves the lock of the file as it was, and the state with it.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns true while a front-end takes or releases the lock.
-    pub fn is_changing(&self) -> bool {
-        matches!(self.users.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn file(&self) -> Result<Arc<File>, OpenError> {

@@ -6,6 +6,10 @@
 //!   Active --queue cannot be started, session ends: lock released--> as before the lock was taken
 //! ```
 //!
+//! Only a front-end has the lock taken, because its queues start where the guest runs. NBD clients
+//! use a disk that is active, and never make it so: one that connects while a guest is between two
+//! hosts would keep the disk from it.
+//!
 //! The lock is released once all I/O has ended and is durable, by a thread that may hang with the
 //! file system. The front-end waits for it only for a bounded time.
 
@@ -17,7 +21,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::ExportEntry;
 use crate::backing::{Activation, ActivationState, Arrival, Users};
 use crate::command::{ActivationChange, Command, DiskLock};
 use crate::event_loop::LoopHandle;
@@ -30,23 +33,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 
 /// Time for which a front-end waits for the flush of a disk that is handed over: the file system
 /// hangs then, and the hypervisor is to go on. Shorter in unit tests.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
-
-/// Tries in the background to take the lock of a disk that another process had when the daemon
-/// started, because a client wants to use the disk here. Does nothing for other disks, nor while
-/// the lock is being taken.
-pub(super) fn try_to_activate(entry: &ExportEntry) {
-    let activation = entry.volume.activation.as_ref();
-    let locked = |it: &&Arc<Activation>| it.state() == ActivationState::LockedElsewhere;
-    let Some(activation) = activation.filter(locked).filter(|it| !it.is_changing()) else {
-        return;
-    };
-    let mut user = DiskUser::new(&entry.volume, activation.clone(), entry.handle.clone());
-    tokio::task::spawn_blocking(move || {
-        if let Err(why) = user.begin() {
-            tracing::debug!(export = %user.name, "still not served: {why}");
-        }
-    });
-}
 
 /// Front-end that uses a disk while its queues run.
 pub(super) struct DiskUser {

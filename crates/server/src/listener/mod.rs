@@ -258,7 +258,7 @@ impl Exports for HandshakeExports<'_> {
         };
         let activation = listed.volume.activation.as_ref();
         if let Some(why) = activation.and_then(|activation| activation.state().refusal()) {
-            disk_user::try_to_activate(&listed);
+            // A client is no sign that the disk's guest runs here, so it never has the lock taken.
             return Err(refused(why.to_owned()));
         }
         let permit = listed.connections.admit();
