@@ -3,7 +3,7 @@
 //! ```text
 //!   Incoming, HandedOver, LockedElsewhere --first queue starts: lock taken--> Active
 //!   Active --last queue stops, guest migrates: lock released--> HandedOver
-//!   Active --queue cannot be started, session ends: lock released--> as before the lock was taken
+//!   Active --start fails, no queue was enabled, session ends: lock released--> as before
 //! ```
 //!
 //! Only a front-end has the lock taken, because its queues start where the guest runs. NBD clients
@@ -44,7 +44,8 @@ pub(super) struct DiskUser {
     runs: bool,
     /// State of the disk before this front-end took the lock; `None` if it was active.
     state_before: Option<ActivationState>,
-    /// True if a queue could not be started, so that the lock is to be given back.
+    /// True if a queue could not be started before the guest ran here, so that the lock is to be
+    /// given back.
     gives_back: bool,
     /// Result of a flush that hangs.
     flush: Option<Receiver<io::Result<()>>>,

@@ -20,7 +20,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::common::vhost_guest::{
     ALL, CONFIG_WCE, DATA_MAX, Guest, OUT, SIZE as QUEUE_ENTRIES, connect, listen, memory,
-    read_config,
+    read_config, region,
 };
 use crate::common::vhost_log::{Copy, Log, migrate_away};
 use crate::common::{Client, Server, request, single, wait};
@@ -245,14 +245,13 @@ fn a_guest_whose_queue_cannot_be_started_leaves_the_file_to_the_other_host() {
         guest.prepare_queue();
         assert!(!guest.try_go_on(0), "the record cannot be one of the queue");
     };
-    // The first queue has taken the lock when the second one fails.
+    // The first queue has taken the lock when the second one fails, and no queue is enabled yet.
     let second_queue = |to: &Host| {
-        let mut guest = Guest::resume(&to.socket, ALL, memory(2), 1);
+        let mut guest = Guest::resume(&to.socket, ALL, memory(2), 0);
+        guest.prepare_queue();
+        guest.restart_disabled_at(0, 0);
         assert_eq!(to.state(), ActivationState::Active);
-        assert_eq!(guest.read(0, 512), [1; 512]);
-        let kick = EventFd::new(EFD_NONBLOCK).unwrap();
-        let started = guest.frontend.set_vring_kick(1, &kick);
-        assert!(started.is_err(), "it has no rings");
+        fail_to_start(&mut guest, 1);
     };
     let failures: [&dyn Fn(&Host); 2] = [&broken_record, &second_queue];
     for fail in failures {
@@ -285,6 +284,53 @@ fn a_guest_whose_queue_cannot_be_started_leaves_the_file_to_the_other_host() {
         assert!(from.try_start(&memories[0]).is_none());
         assert_eq!(to.state(), ActivationState::Active);
     }
+}
+
+/// Starts a queue that has no rings.
+fn fail_to_start(guest: &mut Guest, queue: usize) {
+    let kick = EventFd::new(EFD_NONBLOCK).unwrap();
+    let started = guest.frontend.set_vring_kick(queue, &kick);
+    assert!(started.is_err(), "it has no rings");
+}
+
+#[test]
+fn a_disk_stays_where_its_guest_has_run_whichever_queue_fails() {
+    let ([from, to], file, _shared) = hosts();
+    let memories = [memory(1), memory(2)];
+    let stays = |host: &Host, what: &str| {
+        // Accepted once the session before has ended, and its lock been released if it ever is.
+        drop(Guest::resume(&host.socket, ALL, memory(1), 0));
+        assert_eq!(host.state(), ActivationState::Active, "{what}");
+        assert!(from.try_start(&memories[0]).is_none(), "{what}");
+    };
+    let mut guest = from.try_start(&memories[0]).expect("it has the file");
+    guest.write(0, &[1; 512]);
+    migrate_away(&mut guest);
+    drop(guest);
+
+    let mut guest = Guest::start_recorded(&to.socket, ALL, 2);
+    guest.write(0, &[2; 512]);
+    fail_to_start(&mut guest, 2);
+    stays(&to, "another queue has run in the session");
+
+    // The daemon is started again, and so is the queue: it has run in a session before.
+    to.server.stop().unwrap();
+    let to = Host::new(&file, true);
+    let (_, record) = guest.record.as_ref().expect("requests in flight");
+    // The version of the first queue's part, which only the loop looks at.
+    record.write_all_at(&9u16.to_le_bytes(), 8).unwrap();
+    guest.begin_again(&to.socket).unwrap();
+    let table = [region(&guest.memory)];
+    guest.frontend.set_mem_table(&table).unwrap();
+    assert!(!guest.try_go_on(0), "the record cannot be one of the queue");
+    stays(&to, "the guest has run before the daemon was started again");
+
+    // The guest goes on as soon as the front-end has mended what was wrong.
+    let mut guest = to.try_start(&memories[1]).expect("it has the file");
+    assert_eq!(guest.read(0, 512), [2; 512]);
+    guest.leave();
+    to.server.stop().unwrap();
+    from.server.stop().unwrap();
 }
 
 /// Waits until a disk has a state, which follows the end of a session.

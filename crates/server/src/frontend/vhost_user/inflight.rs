@@ -2,7 +2,7 @@
 //! (`INFLIGHT_SHMFD`; "Inflight I/O tracking" in the vhost-user specification).
 //!
 //! ```text
-//!   queue 0               queue 1        ...   cache mode
+//!   queue 0               queue 1        ...   cache mode, guest has run?
 //!   | features 0 | version 1 | entries | last batch | used index |   16 bytes
 //!   | in flight? | padding   | next    | counter    |                16 bytes for each descriptor
 //! ```
@@ -58,14 +58,15 @@ const COUNTERS: u64 = 1 << 63;
 /// Version of the format of queues; 0 in memory that no back-end has used yet.
 const QUEUE_VERSION: u16 = 1;
 
-/// Bytes behind the last queue, which only Tidegate uses: a word that marks them, their version and
-/// the cache mode.
+/// Bytes behind the last queue, which only Tidegate uses: a word that marks them, their version, the
+/// cache mode, and whether the guest has run.
 const TAIL: usize = 64;
 const TAIL_WORD: [u8; 8] = *b"tidegate";
 const TAIL_VERSION: [u8; 2] = 1u16.to_le_bytes();
 /// Offsets of the tail's fields.
 const TAIL_VERSION_AT: usize = 8;
 const CACHE_MODE: usize = 10;
+const GUEST_HAS_RUN: usize = 11;
 /// Cache modes in the tail.
 const UNKNOWN: u8 = 0;
 const WRITE_THROUGH: u8 = 1;
@@ -225,6 +226,7 @@ impl InflightRegion {
         let (word, version) = (tail.read_once(0), tail.read_once(TAIL_VERSION_AT));
         if word == [0; 8] {
             tail.write_once(CACHE_MODE, [UNKNOWN]);
+            tail.write_once(GUEST_HAS_RUN, [0]);
             tail.write_once(TAIL_VERSION_AT, TAIL_VERSION);
             // Last, because the word makes the rest valid.
             tail.write_once(0, TAIL_WORD);
@@ -256,6 +258,20 @@ impl InflightRegion {
                 None => UNKNOWN,
             };
             self.tail().write_once(CACHE_MODE, [mode]);
+        }
+    }
+
+    /// Returns true if the guest has run with this record, in this session or in an earlier one.
+    /// False in a record without a tail of this back-end's version. A record stays on its host: a
+    /// guest that migrates gets a new one.
+    pub(super) fn guest_has_run(&self) -> bool {
+        self.has_tail && self.tail().read_once(GUEST_HAS_RUN) != [0]
+    }
+
+    /// Records that the guest runs, for the next session.
+    pub(super) fn note_guest_runs(&self) {
+        if self.has_tail {
+            self.tail().write_once(GUEST_HAS_RUN, [1]);
         }
     }
 

@@ -67,8 +67,8 @@ pub(crate) trait QueueUser: Send {
     /// Sets the cache mode that the driver knows, which goes with the disk that is handed over.
     fn set_cache_mode(&mut self, writeback: Option<bool>);
 
-    /// Notes that a queue that has not run in this session could not be started, so the guest does
-    /// not run here. The session is about to end.
+    /// Notes that a queue could not be started and that the guest has not run here, as far as this
+    /// session or its record of requests in flight tells. The session is about to end.
     fn start_failed(&mut self);
 
     /// Notes that the last queue has stopped. If the guest `migrates`, another daemon may have the
@@ -130,7 +130,7 @@ impl Session {
             log: None,
             inflight: None,
             queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
-            have_run: 0,
+            guest_has_run: false,
         };
         let session = Session {
             socket,
@@ -202,8 +202,8 @@ struct Device {
     /// Record of requests in flight that the front-end keeps, if it does.
     inflight: Option<Arc<InflightRegion>>,
     queues: Vec<Queue>,
-    /// Queues that have run in this session, as bits.
-    have_run: u64,
+    /// True once a queue has taken requests, in this session or by the record of an earlier one.
+    guest_has_run: bool,
 }
 
 /// Locks the device, which no other thread does.
@@ -492,6 +492,9 @@ impl VhostUserBackendReqHandlerMut for Device {
         if queue.run != Run::Runs {
             return Ok(());
         }
+        if enable {
+            self.note_guest_runs();
+        }
         let change = Change::Enable {
             queue: index as usize,
             enabled: enable,
@@ -610,6 +613,8 @@ impl VhostUserBackendReqHandlerMut for Device {
         if region.is_truncated() {
             return Err(refused("the memory for requests in flight is gone"));
         }
+        // Other queues of the guest may have run before, or the same one.
+        self.guest_has_run |= region.guest_has_run();
         self.inflight = Some(Arc::new(region));
         self.put_cache_mode();
         self.keep_cache_mode();

@@ -54,13 +54,32 @@ impl Device {
     /// Starts a queue whose messages have all arrived.
     pub(super) fn start(&mut self, index: usize) -> Result<()> {
         let started = self.try_start(index);
-        let has_run = self.have_run >> index & 1 != 0;
-        if started.is_ok() {
-            self.have_run |= 1 << index;
-        } else if let Some(user) = self.user.as_mut().filter(|_| !has_run) {
-            user.start_failed();
+        if started.is_err() {
+            // Whichever queue it is: once one of them has taken requests, the guest runs here.
+            if let Some(user) = self.user.as_mut().filter(|_| !self.guest_has_run) {
+                user.start_failed();
+            }
+        } else if self.is_enabled(index) {
+            self.note_guest_runs();
         }
         started
+    }
+
+    /// Returns true if a queue takes requests when it runs. Queues of front-ends that know no
+    /// protocol features do so without a message.
+    fn is_enabled(&self, index: usize) -> bool {
+        let by_message = self.has(PROTOCOL_FEATURES);
+        self.queues[index].enabled.unwrap_or(!by_message)
+    }
+
+    /// Notes that a queue takes requests, in the record of requests in flight as well: after a
+    /// restart of the daemon, the next session has to know. Hypervisors enable queues only once all
+    /// have started, so a queue that runs but is not enabled says nothing of the guest.
+    pub(super) fn note_guest_runs(&mut self) {
+        self.guest_has_run = true;
+        if let Some(region) = &self.inflight {
+            region.note_guest_runs();
+        }
     }
 
     fn try_start(&mut self, index: usize) -> Result<()> {
@@ -81,7 +100,6 @@ impl Device {
         let record = self.inflight.as_ref().map(record).transpose()?;
         let lock = self.inflight.as_ref().map(|region| region.lock());
         let lock = lock.transpose().map_err(Error::ReqHandlerError)?.flatten();
-        let by_message = self.has(PROTOCOL_FEATURES);
         let queue = &self.queues[index];
         let kick = (queue.kick.as_ref().ok_or_else(|| refused("no kick"))?).copy()?;
         let call = queue.call.as_ref().map(EventFile::copy).transpose()?;
@@ -91,7 +109,6 @@ impl Device {
             user.begin().map_err(refused)?;
         }
         self.settle_cache_mode();
-        let queue = &self.queues[index];
         let change = Change::Start {
             queue: index,
             setup,
@@ -99,8 +116,7 @@ impl Device {
             lock,
             kick,
             call,
-            // Queues of front-ends that know no protocol features run without a message.
-            enabled: queue.enabled.unwrap_or(!by_message),
+            enabled: self.is_enabled(index),
         };
         let left = self.request(change)?;
         self.queues[index].run = Run::Runs;
