@@ -35,6 +35,8 @@ pub(crate) static HANDSHAKE_FAILED: LogLimit = LogLimit::new("clients cut off in
 pub(crate) static HANDSHAKE_SLOW: LogLimit = LogLimit::new("clients that chose no export in time");
 /// Clients that were refused an export.
 pub(crate) static REFUSED: LogLimit = LogLimit::new("clients refused");
+/// Clients that could not be passed to the thread that serves them: no descriptor is free.
+pub(crate) static LOST: LogLimit = LogLimit::new("clients lost");
 /// Failures of `accept`.
 pub(crate) static NOT_ACCEPTED: LogLimit = LogLimit::new("listeners that cannot accept");
 /// Clients whose connection broke.
@@ -47,10 +49,11 @@ pub(crate) static RECOVERED: LogLimit = LogLimit::new("queues recovered");
 pub(crate) static FORBIDDEN: LogLimit = LogLimit::new("control requests refused");
 
 /// Every limit: the suppressed lines of one that is missing here are never reported.
-static ALL: [&LogLimit; 8] = [
+static ALL: [&LogLimit; 9] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
     &REFUSED,
+    &LOST,
     &NOT_ACCEPTED,
     &GONE,
     &CUT_OFF,

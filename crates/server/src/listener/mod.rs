@@ -129,12 +129,20 @@ fn begin_handshake(
     tls.spawn_handshake(async move {
         match detached.and_then(Detached::attach) {
             Ok(stream) => handle_client(stream, peer, &own, &entry).await,
-            Err(error) => tracing::warn!(%peer, "client lost: {error}"),
+            Err(error) => log_lost(peer, &error),
         }
     })
 }
 
 /// Exports of a listener for its clients, with TLS if it has some.
+/// Logs that a client cannot be passed to the thread that would serve it. Clients can cause that:
+/// each connection takes descriptors.
+fn log_lost(peer: Peer, error: &io::Error) {
+    if log_limit::LOST.allows(Instant::now()) {
+        tracing::warn!(%peer, "client lost: {error}");
+    }
+}
+
 struct ClientService {
     list: ExportList,
     tls: Option<Arc<ListenerTls>>,
@@ -190,7 +198,7 @@ impl Chosen {
         };
         let fd = match fd {
             Ok(fd) => fd,
-            Err(error) => return tracing::warn!(%peer, "client lost: {error}"),
+            Err(error) => return log_lost(peer, &error),
         };
         let opening = Opening::Nbd(nbd::Opening {
             fd,
@@ -386,6 +394,24 @@ mod tests {
     use super::*;
 
     #[test]
+    #[test]
+    fn clients_that_are_lost_do_not_flood_the_log() {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let writer = Mutex::new(log.reopen().expect("a file"));
+        let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let none_free = io::Error::from_raw_os_error(libc::EMFILE);
+            for _ in 0..1000 {
+                log_lost(Peer::Unix { uid: 0, pid: None }, &none_free);
+            }
+        });
+        let lines = std::fs::read_to_string(log.path()).expect("text");
+        let lines = lines.matches("client lost").count();
+        // A second window may begin meanwhile.
+        let limit = log_limit::LINES_PER_WINDOW as usize;
+        assert!((limit..=2 * limit).contains(&lines), "{lines} lines");
+    }
+
     fn a_client_that_closes_its_socket_is_gone_and_no_error() {
         for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset] {
             assert!(matches!(
