@@ -19,6 +19,7 @@ mod export_list;
 mod half_open;
 mod own_socket;
 mod socket;
+mod socket_file;
 mod vhost_user;
 
 use std::io;
@@ -134,7 +135,6 @@ fn begin_handshake(
     })
 }
 
-/// Exports of a listener for its clients, with TLS if it has some.
 /// Logs that a client cannot be passed to the thread that would serve it. Clients can cause that:
 /// each connection takes descriptors.
 fn log_lost(peer: Peer, error: &io::Error) {
@@ -143,6 +143,7 @@ fn log_lost(peer: Peer, error: &io::Error) {
     }
 }
 
+/// Exports of a listener for its clients, with TLS if it has some.
 struct ClientService {
     list: ExportList,
     tls: Option<Arc<ListenerTls>>,
@@ -394,7 +395,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[test]
     fn clients_that_are_lost_do_not_flood_the_log() {
         let log = tempfile::NamedTempFile::new().expect("a file");
         let writer = Mutex::new(log.reopen().expect("a file"));
@@ -412,6 +412,7 @@ mod tests {
         assert!((limit..=2 * limit).contains(&lines), "{lines} lines");
     }
 
+    #[test]
     fn a_client_that_closes_its_socket_is_gone_and_no_error() {
         for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset] {
             assert!(matches!(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream as StdTcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::socket_file::SocketFile;
 use crate::config::{ListenAddress, SocketOwner};
 use crate::error_hints::missing_directory;
 use crate::ring::sys;
@@ -248,35 +249,26 @@ fn bind_unix(path: &Path, mode: u32, owner: FileOwner) -> Result<Bound, BindErro
     let _ = std::fs::remove_file(&fresh);
     let listener =
         std::os::unix::net::UnixListener::bind(&fresh).map_err(failed("bind the socket"))?;
-    let remove = || drop(std::fs::remove_file(&fresh));
-    // While the socket is the daemon's own: another owner could put a symbolic link in its place,
-    // which this follows.
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode)).map_err(|e| {
-        remove();
-        failed("set the mode of the socket")(e)
-    })?;
-    if user.is_some() || group.is_some() {
-        std::os::unix::fs::lchown(&fresh, user, group).map_err(|source| {
-            remove();
+    let set_up = || -> Result<(u64, u64), BindError> {
+        let file = SocketFile::open(&fresh).map_err(failed("open the file of the socket"))?;
+        file.set_mode(mode)
+            .map_err(failed("set the mode of the socket"))?;
+        file.set_owner(user, group).map_err(|source| {
             let path = path.to_owned();
             BindError::Owner { path, source }
         })?;
-    }
-    let finish = || {
         // The standard library's backlog of 128 is too short for a burst of guests that start.
-        sys::lengthen_backlog(listener.as_fd())?;
-        listener.set_nonblocking(true)?;
-        std::fs::rename(&fresh, path)?;
-        std::fs::symlink_metadata(path)
+        sys::lengthen_backlog(listener.as_fd())
+            .and_then(|()| listener.set_nonblocking(true))
+            .and_then(|()| std::fs::rename(&fresh, path))
+            .map_err(failed("set up the socket"))?;
+        Ok(file.identity())
     };
-    let meta = finish().map_err(|e| {
-        remove();
-        failed("set up the socket")(e)
-    })?;
+    let (device, inode) = set_up().inspect_err(|_| drop(std::fs::remove_file(&fresh)))?;
     Ok(Bound {
         name: path.display().to_string(),
         socket: Socket::Unix(listener),
-        file: Some((path.to_owned(), meta.dev(), meta.ino())),
+        file: Some((path.to_owned(), device, inode)),
     })
 }
 
