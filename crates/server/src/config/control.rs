@@ -22,7 +22,8 @@ pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
 /// Section `[control]`.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// Listener of the section itself: a unix socket, whose clients are administrators by default.
+    /// Listener of the section itself: a unix socket, whose clients are administrators unless the file says
+    /// otherwise.
     pub main: ControlListenConfig,
     /// Listeners of `[[control.listen]]`.
     pub others: Vec<ControlListenConfig>,
@@ -133,6 +134,13 @@ const ADDRESS: AddressKind = AddressKind {
     check: |_, _| None,
 };
 
+/// Lists of accounts with the role that each gives.
+const LISTS: &[(&KeyInfo, Role)] = &[
+    (&keys::READ, Role::Read),
+    (&keys::OPERATE, Role::Operate),
+    (&keys::ADMIN, Role::Admin),
+];
+
 /// Reads `[control]`. `None` if there was an error, which has been reported.
 pub(super) fn read(
     field: &Field<'_>,
@@ -206,28 +214,35 @@ fn listener(
     })
 }
 
-/// Reads the roles that a socket gives; `everyone` is the role if `key` is left out.
+/// Reads the roles that a socket gives. Without `key` every process has the role `default`, but none
+/// where accounts are listed: a list says who has a role, so that others have none.
 fn access(
     section: &mut Section<'_>,
     key: &KeyInfo,
-    everyone: Option<Role>,
+    default: Option<Role>,
 ) -> Option<AccessConfig> {
     let role = |field: &Field<'_>| field.choice(&Role::ALL.map(|role| (role.name(), role)));
-    let everyone = section.value(key, everyone, |field| role(field).map(Some));
+    let is_listed = LISTS.iter().any(|(key, _)| section.has(key.name));
+    let default = default.filter(|_| !is_listed);
+    let everyone = section.value(key, default, |field| role(field).map(Some));
     let root = section.value(&keys::ROOT_ROLE, Role::Admin, role);
     let mut accounts = Some(Vec::new());
-    for (key, role) in [
-        (&keys::READ, Role::Read),
-        (&keys::OPERATE, Role::Operate),
-        (&keys::ADMIN, Role::Admin),
-    ] {
+    for (key, role) in LISTS {
         let listed = section.value(key, Vec::new(), |field| {
-            let listed: Vec<_> = field.elements()?.iter().map(account).collect();
+            let elements = field.elements()?;
+            if let Some(everyone) = everyone.flatten()
+                && everyone >= *role
+            {
+                for element in &elements {
+                    warn_without_effect(element, everyone);
+                }
+            }
+            let listed: Vec<_> = elements.iter().map(account).collect();
             listed.into_iter().collect::<Option<_>>()
         });
         // Goes on after an error, so that further wrong names are reported as well.
         accounts = accounts.zip(listed).map(|(mut all, listed)| {
-            all.extend(listed.into_iter().map(|account| (account, role)));
+            all.extend(listed.into_iter().map(|account| (account, *role)));
             all
         });
     }
@@ -236,6 +251,19 @@ fn access(
         root: root?,
         accounts: accounts?,
     })
+}
+
+/// Warns that an account in a list gets no role above `everyone`, the role of every process that
+/// can connect: the highest role counts, so a list does not lower it.
+fn warn_without_effect(account: &Field<'_>, everyone: Role) {
+    let what = format!(
+        "{} has no effect: every process that can connect has the role {everyone}",
+        account.describe()
+    );
+    account.warn(
+        what,
+        "leave `role` out, so that only listed accounts have a role, or leave the account out",
+    );
 }
 
 /// Reads a user or group, such as `user:alice`.
@@ -307,6 +335,40 @@ mod tests {
                      root admin";
         assert_eq!(people.roles(), roles);
         assert_eq!(people.description(), "/etc/tidegate/people.sock (0666)");
+    }
+
+    #[test]
+    fn where_accounts_are_listed_others_have_a_role_only_by_the_key_role() {
+        let main = |keys: &str| {
+            let (config, warnings) = parts(&with_control(&format!("[control]\n{keys}")));
+            (config.control.main.access, warnings)
+        };
+        let ops = "mode = \"0660\"\ngroup = \"ops\"\n";
+        for (list, listed) in [
+            ("read = [\"group:ops\"]", Some(Role::Read)),
+            ("operate = [\"group:ops\"]", Some(Role::Operate)),
+            ("admin = [\"group:ops\"]", Some(Role::Admin)),
+            ("read = []", None),
+        ] {
+            let (access, warnings) = main(&format!("{ops}{list}\n"));
+            assert_eq!(access.everyone, None, "{list}");
+            let roles: Vec<_> = access.accounts.iter().map(|(_, role)| *role).collect();
+            assert_eq!(roles, Vec::from_iter(listed), "{list}");
+            assert!(warnings.is_empty(), "{list}: {warnings:?}");
+        }
+        // `role` is a decision, but a list below it does nothing.
+        let lists = "read = [\"group:ops\"]\noperate = [\"user:a\", \"user:b\"]\n\
+                     admin = [\"user:c\"]\n";
+        for (role, without_effect) in [(Role::Read, 1), (Role::Operate, 3), (Role::Admin, 4)] {
+            let (access, warnings) = main(&format!("{ops}role = \"{role}\"\n{lists}"));
+            assert_eq!(access.everyone, Some(role));
+            assert_eq!(warnings.len(), without_effect, "{role}: {warnings:?}");
+            for warning in &warnings {
+                let what = &warning.what;
+                let expected = format!("every process that can connect has the role {role}");
+                assert!(what.contains(&expected), "{what}");
+            }
+        }
     }
 
     #[test]

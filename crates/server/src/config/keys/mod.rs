@@ -179,7 +179,7 @@ const ROLES: &[&str] = &["read", "operate", "admin"];
 pub(super) const CONTROL_ROLE: KeyInfo = KeyInfo::new(
     "role",
     KeyKind::Choice(ROLES),
-    KeyDefault::Text("admin"),
+    KeyDefault::Unset("`\"admin\"`; none where accounts are listed"),
     "[role](#roles) of every process that can connect",
 );
 
