@@ -17,7 +17,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tidegate_api::access::Role;
 
-use super::error::ApiError;
+use super::error::{ApiError, ApiResult};
 use crate::config::{AccessConfig, Account};
 use crate::listener::{BindError, Credentials, group_number, user_number};
 use crate::log_limit;
@@ -106,6 +106,36 @@ impl Caller {
     }
 }
 
+impl Caller {
+    /// Returns the client if any request of it may be answered.
+    ///
+    /// # Errors
+    /// 403 for a process without a role, whose connection need not be kept.
+    pub(super) fn admitted(self) -> ApiResult<Caller> {
+        match self {
+            Caller::Process { user, role: None } => Err(no_role(&process_name(user))),
+            admitted => Ok(admitted),
+        }
+    }
+}
+
+/// Returns the name of a process for people.
+fn process_name(user: Option<u32>) -> String {
+    match user {
+        Some(user) => format!("user {user}"),
+        None => "a process without credentials".to_owned(),
+    }
+}
+
+/// Makes the error for a process that has no role.
+fn no_role(who: &str) -> ApiError {
+    forbidden(
+        &format!("{who} has no role at this socket"),
+        "a user or group that has one: `role`, `read`, `operate` and `admin` of [control] and \
+         [[control.listen]]",
+    )
+}
+
 /// Role of a request, as an extension of it.
 #[derive(Clone, Debug)]
 struct Granted {
@@ -118,17 +148,10 @@ struct Granted {
 pub(super) async fn authenticate(mut request: Request, next: Next) -> Response {
     let granted = match request.extensions().get::<Caller>() {
         Some(Caller::Process { user, role }) => {
-            let who = match user {
-                Some(user) => format!("user {user}"),
-                None => "a process without credentials".to_owned(),
-            };
+            let who = process_name(*user);
             match *role {
                 Some(role) => Ok(Granted { role, who }),
-                None => Err(forbidden(
-                    &format!("{who} has no role at this socket"),
-                    "a user or group that has one: `role`, `read`, `operate` and `admin` of \
-                     [control] and [[control.listen]]",
-                )),
+                None => Err(no_role(&who)),
             }
         }
         // A listener that names no caller would be a bug; nobody gains by it.

@@ -6,36 +6,41 @@
 //!     +-- a new connection needs the place: closed
 //! ```
 //!
-//! Each listener serves a maximum of connections at a time. Past that, the one that has been
-//! idle for longest is closed. If all have a request in progress, a new connection is answered with
-//! 503 and `Retry-After`. No request in progress is ever cut off.
+//! Each listener serves a maximum of connections at a time, and at most half of them for one client:
+//! a user at a unix socket, an address at TCP. Past either, the one that has been idle for longest
+//! is closed. If all have a request in progress, a new connection is answered with 503 and
+//! `Retry-After`.
+//!
+//! A request in progress is never cut off for another client. Its client has deadlines, so that it
+//! cannot hold its place by doing nothing: for the head and the body of a request, and for progress
+//! while it takes the answer ([`watched_stream`](super::watched_stream),
+//! [`request_body`](super::request_body)).
 //!
 //! If a request is answered before its body was read (404, 405, 413, 503), the rest of the body is
 //! read and discarded first, up to [`DISCARDED_MAX`] bytes. Closing a socket with unread bytes
 //! resets the connection, and the client would see that instead of the answer.
 
 use std::convert::Infallible;
-use std::io;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::http::header::{CONNECTION, EXPECT, RETRY_AFTER};
 use axum::http::{HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::error::ApiError;
+use super::request_body::{BODY_TIMEOUT, RequestBody};
+use super::watched_stream::{Activity, WatchedStream};
+use crate::listener::PeerKey;
 
 /// Most connections that the control API serves at a time on a listener. Each takes a descriptor,
 /// and disks and VMs need descriptors as well.
@@ -43,17 +48,18 @@ pub(super) const CONNECTIONS_MAX: usize = 256;
 /// Most connections that are being answered with 503 at a time; further ones wait in the listen
 /// backlog.
 const TURNED_AWAY_MAX: usize = 64;
+/// Most connections of clients without a role that are being answered with 403 at a time; further
+/// ones are closed without an answer.
+const REFUSED_MAX: usize = 64;
+/// Part of the places that one client may have is one in `CLIENT_SHARE`.
+const CLIENT_SHARE: usize = 2;
 /// Idle time after which a connection may be closed for a new one. A client that has just connected
 /// or been answered is probably about to send a request.
 const IDLE_MIN: Duration = Duration::from_secs(1);
-/// Deadline for a client to send the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Deadline for a connection that is answered with 503, from accept to close.
+/// Time after which an idle connection is closed even if nobody needs its place.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// Deadline for a connection that is answered with 503 or 403, from accept to close.
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes of a request's body that are read and discarded.
-const DISCARDED_MAX: u64 = 16 << 20;
-/// Deadline for discarding a request's body.
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Seconds after which a client that got 503 may try again (`Retry-After`).
 const RETRY_AFTER_S: u16 = 1;
 
@@ -63,15 +69,26 @@ pub(super) struct Connections {
     max: usize,
     open: Vec<Open>,
     served: JoinSet<()>,
-    turned_away: JoinSet<()>,
+    turned_away: TurnedAway,
+    refused: JoinSet<()>,
 }
 
 /// Connection from the accepting task's point of view.
 struct Open {
+    client: PeerKey,
     activity: Arc<Activity>,
     /// True once the connection was asked to close if it is idle.
     leaving: bool,
     task: tokio::task::AbortHandle,
+}
+
+/// Reason why there is no place for a connection.
+#[derive(Clone, Copy)]
+enum Full {
+    /// All places have requests in progress.
+    Listener { max: usize },
+    /// All places that one client may have, have its own requests in progress.
+    Client { max: usize },
 }
 
 impl Connections {
@@ -82,173 +99,120 @@ impl Connections {
             max,
             open: Vec::new(),
             served: JoinSet::new(),
-            turned_away: JoinSet::new(),
+            turned_away: TurnedAway::default(),
+            refused: JoinSet::new(),
         }
     }
 
     /// Serves a new connection, or answers it with 503. Waits while [`TURNED_AWAY_MAX`] connections
     /// are being answered so.
     ///
-    /// `caller` describes the client to the handlers: it is an extension of each request.
+    /// `client` is the identity by which the connections of a client are counted; `caller`
+    /// describes the client to the handlers: it is an extension of each request.
     pub(super) async fn add(
         &mut self,
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
+        client: PeerKey,
         caller: impl Clone + Send + Sync + 'static,
     ) {
         // Reaps finished tasks; nothing else joins them.
         while self.served.try_join_next().is_some() {}
-        while self.turned_away.try_join_next().is_some() {}
-        if !self.make_room() {
-            // Waiting here stops accepting, so that further clients queue in the kernel's backlog.
-            if self.turned_away.len() >= TURNED_AWAY_MAX {
-                self.turned_away.join_next().await;
-            }
-            assert!(
-                self.turned_away.len() < TURNED_AWAY_MAX,
-                "more connections are answered with 503 than the maximum"
-            );
-            self.turned_away
-                .spawn(turn_away(Box::pin(stream), self.max));
-            return;
+        if let Err(full) = self.make_room(client) {
+            return self.turned_away.add(Box::pin(stream), client, full).await;
         }
         let activity = Arc::new(Activity::new());
         let router = self.router.clone();
         let served = serve(Box::pin(stream), caller, router, activity.clone());
         let task = self.served.spawn(served);
         self.open.push(Open {
+            client,
             activity,
             leaving: false,
             task,
         });
     }
 
-    /// Returns true if there is a place for one more connection, after closing the one that has
-    /// been idle for longest if necessary.
-    fn make_room(&mut self) -> bool {
+    /// Answers the first request of a client without rights with `refusal` and closes its
+    /// connection, which takes no place of others.
+    pub(super) fn refuse(
+        &mut self,
+        stream: impl AsyncRead + AsyncWrite + Send + 'static,
+        refusal: ApiError,
+    ) {
+        while self.refused.try_join_next().is_some() {}
+        if self.refused.len() < REFUSED_MAX {
+            let answer = move || refusal.clone().into_response();
+            self.refused.spawn(answer_once(Box::pin(stream), answer));
+        }
+    }
+
+    /// Makes sure that there is a place for one more connection of a client, by closing the one
+    /// that has been idle for longest if necessary: of those of the client, if it has its share.
+    fn make_room(&mut self, client: PeerKey) -> Result<(), Full> {
         self.open.retain(|open| !open.task.is_finished());
         for open in &mut self.open {
             // A request arrived before the connection saw that it should close: it stays.
             open.leaving &= open.activity.idle_since().is_some();
         }
-        let staying = || {
-            self.open
-                .iter()
-                .enumerate()
-                .filter(|(_, open)| !open.leaving)
+        let share = self.max / CLIENT_SHARE;
+        let staying = || (self.open.iter().enumerate()).filter(|(_, open)| !open.leaving);
+        let own = staying().filter(|(_, open)| open.client == client).count();
+        let full = if own >= share {
+            Full::Client { max: share }
+        } else if staying().count() >= self.max {
+            Full::Listener { max: self.max }
+        } else {
+            return Ok(());
         };
-        if staying().count() < self.max {
-            return true;
-        }
-        let idle = staying().filter_map(|(at, open)| Some((open.activity.idle_since()?, at)));
+        let idle = staying()
+            .filter(|(_, open)| matches!(full, Full::Listener { .. }) || open.client == client)
+            .filter_map(|(at, open)| Some((open.activity.idle_since()?, at)));
         // The pair orders by time first, so the minimum is the one that has been idle for longest.
         match idle.min() {
             Some((since, at)) if since.elapsed() >= IDLE_MIN => {
                 self.open[at].leaving = true;
                 self.open[at].activity.leave.notify_one();
-                true
+                Ok(())
             }
-            _ => false,
+            _ => Err(full),
         }
     }
 }
 
-/// Current phase of a connection, shared between the connection and the accepting task.
-#[derive(Debug)]
-struct Activity {
-    phase: Mutex<Phase>,
-    /// Signal to close the connection if it is idle.
-    leave: Notify,
+/// Connections that are being answered with 503.
+#[derive(Default)]
+struct TurnedAway {
+    /// Clients of the connections, with their tasks.
+    clients: Vec<(PeerKey, tokio::task::AbortHandle)>,
+    tasks: JoinSet<()>,
 }
 
-/// Phases in the module's diagram.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    Idle { since: Instant },
-    Reading,
-    Serving,
-    Answering,
-}
-
-impl Activity {
-    fn new() -> Activity {
-        Activity {
-            phase: Mutex::new(Phase::Idle {
-                since: Instant::now(),
-            }),
-            leave: Notify::new(),
+impl TurnedAway {
+    /// Answers a connection with 503. Waits while [`TURNED_AWAY_MAX`] are being answered; closes the
+    /// connection without an answer if the client has its share of them, so that others need not
+    /// wait for one that takes no answers.
+    async fn add(
+        &mut self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        client: PeerKey,
+        full: Full,
+    ) {
+        while self.tasks.try_join_next().is_some() {}
+        self.clients.retain(|(_, task)| !task.is_finished());
+        let own = self.clients.iter().filter(|(key, _)| *key == client);
+        if own.count() >= TURNED_AWAY_MAX / CLIENT_SHARE {
+            return;
         }
-    }
-
-    fn idle_since(&self) -> Option<Instant> {
-        match *self.phase() {
-            Phase::Idle { since } => Some(since),
-            Phase::Reading | Phase::Serving | Phase::Answering => None,
+        // Waiting here stops accepting, so that further clients queue in the kernel's backlog.
+        if self.tasks.len() >= TURNED_AWAY_MAX {
+            self.tasks.join_next().await;
         }
-    }
-
-    fn received(&self) {
-        let mut phase = self.phase();
-        if matches!(*phase, Phase::Idle { .. }) {
-            *phase = Phase::Reading;
-        }
-    }
-
-    fn sent_all(&self) {
-        let mut phase = self.phase();
-        if *phase == Phase::Answering {
-            *phase = Phase::Idle {
-                since: Instant::now(),
-            };
-        }
-    }
-
-    fn phase(&self) -> MutexGuard<'_, Phase> {
-        // Every phase is a valid state, so a panic elsewhere does no harm.
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Stream that records in [`Activity`] when bytes are received and when all were sent.
-struct Watched<S> {
-    stream: S,
-    activity: Arc<Activity>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        // A read of no bytes is the end of the stream, not the beginning of a request.
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            self.activity.received();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes the stream once its own buffer is empty.
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        // hyper flushes while reading, too; `sent_all` counts only after an answer.
-        self.activity.sent_all();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        assert!(
+            self.tasks.len() < TURNED_AWAY_MAX,
+            "more connections are answered with 503 than the maximum"
+        );
+        let task = self.tasks.spawn(answer_once(stream, move || too_many(full)));
+        self.clients.push((client, task));
     }
 }
 
@@ -259,24 +223,21 @@ async fn serve(
     router: Router,
     activity: Arc<Activity>,
 ) {
-    let watched = Watched {
-        stream,
-        activity: activity.clone(),
-    };
+    let watched = WatchedStream::new(stream, activity.clone());
     let router = TowerToHyperService::new(router);
     let service = service_fn(|mut request: Request<Incoming>| {
-        *activity.phase() = Phase::Serving;
+        activity.serving();
         request.extensions_mut().insert(caller.clone());
         let (router, activity) = (router.clone(), activity.clone());
         async move {
             let answer = answer(request, |request| router.call(request)).await;
-            *activity.phase() = Phase::Answering;
+            activity.answering();
             answer
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(IDLE_MAX)
         .serve_connection(TokioIo::new(watched), service);
     let mut connection = pin!(connection);
     loop {
@@ -300,10 +261,14 @@ async fn serve(
     }
 }
 
-/// Answers a connection's request with 503.
-async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin, max: usize) {
+/// Answers a connection's request with `response`, which closes the connection.
+async fn answer_once(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    response: impl Fn() -> Response,
+) {
     let service = service_fn(|request: Request<Incoming>| {
-        answer(request, move |_| async move { Ok(too_many(max)) })
+        let response = closing(response());
+        answer(request, |_| async { Ok(response) })
     });
     let answer =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
@@ -311,22 +276,33 @@ async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin, max: usize) {
     let _ = timeout(TURNED_AWAY_TIMEOUT, answer).await;
 }
 
-fn too_many(max: usize) -> Response {
-    let what = format!("{max} other clients have requests in progress");
+fn too_many(full: Full) -> Response {
+    let what = match full {
+        Full::Listener { max } => format!("{max} other clients have requests in progress"),
+        Full::Client { max } => {
+            format!("{max} connections of this user or address have requests in progress")
+        }
+    };
     let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "connection");
     let mut answer = error
         .allowing(format!("ask again in {RETRY_AFTER_S} s"))
         .into_response();
     let headers = answer.headers_mut();
     headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+/// Adds the header that closes the connection behind an answer.
+fn closing(mut answer: Response) -> Response {
+    let close = HeaderValue::from_static("close");
+    answer.headers_mut().insert(CONNECTION, close);
     answer
 }
 
 /// Passes a request to `ask`, and discards what is left of its body before the answer is sent.
 async fn answer<F>(
     request: Request<Incoming>,
-    ask: impl FnOnce(Request<Shared>) -> F,
+    ask: impl FnOnce(Request<RequestBody>) -> F,
 ) -> Result<Response, Infallible>
 where
     F: Future<Output = Result<Response, Infallible>>,
@@ -335,89 +311,51 @@ where
     // hyper sends when the body is first read.
     let waits = request.headers().contains_key(EXPECT);
     let (head, body) = request.into_parts();
-    let body = Shared(Arc::new(Mutex::new(Unread {
-        body,
-        asked_for: false,
-        ended: false,
-    })));
+    let body = RequestBody::new(body);
     let answer = ask(Request::from_parts(head, body.clone())).await;
-    if !waits || body.lock().asked_for {
-        // After the deadline, the connection is closed once the answer is sent.
-        let _ = timeout(DISCARD_TIMEOUT, body.discard()).await;
+    if !waits || body.was_asked_for() {
+        body.discard().await;
+    }
+    if body.is_late() {
+        let error = ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body of the request did not arrive in time",
+            "body",
+        );
+        let allowed = format!("the whole body within {} s", BODY_TIMEOUT.as_secs());
+        return Ok(closing(error.allowing(allowed).into_response()));
     }
     answer
 }
 
-/// Request body that a handler and [`answer`] share: the handler reads any part of it, `answer`
-/// discards the rest.
-#[derive(Clone)]
-struct Shared(Arc<Mutex<Unread>>);
-
-struct Unread {
-    body: Incoming,
-    asked_for: bool,
-    ended: bool,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Unread> {
-        // `poll_frame` cannot leave the body half read: a panic there is one of hyper's own state.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn discard(mut self) {
-        let mut left = DISCARDED_MAX;
-        while left > 0 {
-            let frame = std::future::poll_fn(|cx| Pin::new(&mut self).poll_frame(cx)).await;
-            let Some(Ok(frame)) = frame else { return };
-            let len = frame.data_ref().map_or(0, |data| data.len() as u64);
-            left = left.saturating_sub(len);
-        }
-    }
-}
-
-impl Body for Shared {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let mut unread = self.lock();
-        unread.asked_for = true;
-        if unread.ended {
-            return Poll::Ready(None);
-        }
-        let frame = ready!(Pin::new(&mut unread.body).poll_frame(cx));
-        // After an error or the end hyper must not be polled again.
-        unread.ended = !matches!(frame, Some(Ok(_)));
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        let unread = self.lock();
-        unread.ended || unread.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.lock().body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::routing::get;
+    use axum::body::Bytes;
+    use axum::routing::{get, put};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::sync::Notify;
+    use tokio::time::{Instant, sleep};
 
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Connects a client to `connections` through an in-memory stream.
+    /// Bytes that a stream takes before its client reads any of them.
+    const STREAM_BYTES: usize = 1 << 16;
+    /// Bytes of the answer at `/large`.
+    const LARGE: usize = 1 << 20;
+
+    /// Connects a client to `connections` through an in-memory stream, as one of users that have no
+    /// more places than their share.
     async fn connect(connections: &mut Connections) -> DuplexStream {
-        let (client, server) = duplex(1 << 16);
-        connections.add(server, ()).await;
+        let user = connections.open.len() / (CONNECTIONS_MAX / CLIENT_SHARE);
+        connect_as(connections, user as u32).await
+    }
+
+    /// Connects a client of a user.
+    async fn connect_as(connections: &mut Connections, user: u32) -> DuplexStream {
+        let (client, server) = duplex(STREAM_BYTES);
+        connections.add(server, PeerKey::User(user), ()).await;
         client
     }
 
@@ -448,7 +386,8 @@ mod tests {
             .expect("it reads");
     }
 
-    /// Answers `/fast` at once, and `/slow` after a notification of `go`.
+    /// Answers `/fast` at once, `/slow` after a notification of `go`, `/large` with [`LARGE`] bytes,
+    /// and `/taken` once it has the body.
     fn router(go: Arc<Notify>) -> Router {
         let slow = move || async move {
             go.notified().await;
@@ -457,6 +396,8 @@ mod tests {
         Router::new()
             .route("/fast", get(async || "was fast"))
             .route("/slow", get(slow))
+            .route("/large", get(async || "x".repeat(LARGE)))
+            .route("/taken", put(async |_: Bytes| "was taken"))
             .fallback(async || (StatusCode::NOT_FOUND, "not here"))
     }
 
@@ -577,5 +518,157 @@ mod tests {
         client.write_all(head.as_bytes()).await.expect("it reads");
         let answer = hear(&mut client, "not here").await;
         assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_no_whole_head_is_closed() {
+        let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
+        let start = Instant::now();
+        let mut silent = connect(&mut connections).await;
+        silent.write_all(b"G").await.expect("it reads");
+        assert_eq!(hear(&mut silent, "").await, "");
+        // A byte now and then is no head either.
+        let mut slow = connect(&mut connections).await;
+        while slow.write_all(b"G").await.is_ok() {
+            sleep(Duration::from_secs(1)).await;
+            assert!(start.elapsed() < IDLE_MAX, "a byte a second holds a place");
+        }
+        // Time between requests counts as idle, and the deadline is that of each request.
+        let mut patient = connect(&mut connections).await;
+        for _ in 0..3 {
+            for part in ["GET /fa", "st HTTP/1.1\r\nhos", "t: t\r\n\r\n"] {
+                sleep(Duration::from_secs(4)).await;
+                patient.write_all(part.as_bytes()).await.expect("it reads");
+            }
+            hear(&mut patient, "was fast").await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_no_whole_body_is_told_so_and_closed() {
+        let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
+        let head = b"PUT /taken HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n";
+        let start = Instant::now();
+        for sends_some in [false, true] {
+            let client = connect(&mut connections).await;
+            let (mut reading, mut writing) = tokio::io::split(client);
+            let mut heard = String::new();
+            let hear = timeout(PATIENCE, reading.read_to_string(&mut heard));
+            let send = async {
+                writing.write_all(head).await.expect("it reads");
+                while sends_some && writing.write_all(b"x").await.is_ok() {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            };
+            let (ended, ()) = tokio::join!(hear, send);
+            ended.expect("the end in time").expect("text");
+            assert!(heard.starts_with("HTTP/1.1 408"), "{sends_some}: {heard}");
+            assert!(heard.contains("connection: close\r\n"), "{heard}");
+            assert!(heard.contains("within 10 s"), "{heard}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(60));
+        // Within the deadline, it may take its time.
+        let mut client = connect(&mut connections).await;
+        client.write_all(head).await.expect("it reads");
+        for _ in 0..4 {
+            sleep(Duration::from_secs(2)).await;
+            client.write_all(&[b'x'; 25]).await.expect("it reads");
+        }
+        let answer = hear(&mut client, "was taken").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_no_answer_is_closed() {
+        let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
+        let mut client = connect(&mut connections).await;
+        for _ in 0..100 {
+            ask(&mut client, "/large").await;
+        }
+        sleep(IDLE_MAX).await;
+        let mut heard = Vec::new();
+        let ended = timeout(PATIENCE, client.read_to_end(&mut heard)).await;
+        ended.expect("the end").expect("what was sent before");
+        assert!(heard.len() <= STREAM_BYTES, "{}", heard.len());
+        // One that takes a part now and then gets all.
+        let mut slow = connect(&mut connections).await;
+        ask(&mut slow, "/large").await;
+        let mut heard = 0;
+        while heard < LARGE {
+            sleep(Duration::from_secs(9)).await;
+            let mut piece = [0; STREAM_BYTES];
+            let n = slow.read(&mut piece).await.expect("it is open");
+            assert!(n > 0, "closed after {heard}");
+            heard += n;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_has_at_most_half_of_the_places() {
+        let go = Arc::new(Notify::new());
+        let mut connections = Connections::new(router(go.clone()), CONNECTIONS_MAX);
+        let share = CONNECTIONS_MAX / CLIENT_SHARE;
+        let mut working = Vec::new();
+        for _ in 0..share {
+            let mut client = connect_as(&mut connections, 1).await;
+            ask(&mut client, "/slow").await;
+            working.push(client);
+        }
+        // Its further connections are turned away, and those that do not even ask are closed, so
+        // that others need not wait for the deadline of their answers.
+        let start = Instant::now();
+        let mut silent = Vec::new();
+        for _ in 0..2 * TURNED_AWAY_MAX {
+            silent.push(connect_as(&mut connections, 1).await);
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO, "nothing was waited for");
+        let answer = {
+            ask(&mut silent[0], "/fast").await;
+            hear(&mut silent[0], "}\n").await
+        };
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.contains("128 connections of this user"), "{answer}");
+        let last = silent.last_mut().expect("there are some");
+        assert_eq!(hear(last, "").await, "");
+        let mut other = connect_as(&mut connections, 2).await;
+        ask(&mut other, "/fast").await;
+        hear(&mut other, "was fast").await;
+        // Once one of its own is idle, that makes room for another of its own.
+        sleep(TURNED_AWAY_TIMEOUT).await;
+        go.notify_one();
+        hear(&mut working[0], "was slow").await;
+        sleep(IDLE_MIN).await;
+        let mut next = connect_as(&mut connections, 1).await;
+        assert_eq!(hear(&mut working[0], "").await, "", "closed");
+        ask(&mut next, "/fast").await;
+        hear(&mut next, "was fast").await;
+        ask(&mut other, "/fast").await;
+        hear(&mut other, "was fast").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_without_rights_is_told_so_once_and_takes_no_place() {
+        let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
+        let mut refused = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            let (client, server) = duplex(STREAM_BYTES);
+            let error = ApiError::new(StatusCode::FORBIDDEN, "no role", "role");
+            connections.refuse(server, error);
+            refused.push(client);
+        }
+        let first = &mut refused[0];
+        ask(first, "/fast").await;
+        ask(first, "/fast").await;
+        let answer = hear(first, "").await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+        assert!(answer.contains("no role"), "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+        // Closed at once, because too many others have not asked.
+        let last = refused.last_mut().expect("there are some");
+        assert_eq!(hear(last, "").await, "");
+        assert!(connections.open.is_empty());
+        let mut next = connect(&mut connections).await;
+        ask(&mut next, "/fast").await;
+        hear(&mut next, "was fast").await;
     }
 }

@@ -13,7 +13,7 @@ use crate::config::ConfigErrors;
 use crate::daemon::ControlError;
 
 /// Error answer of the API.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) body: ErrorBody,

@@ -20,6 +20,7 @@ mod learnt_vm_state;
 mod path;
 mod plane;
 mod put_conflicts;
+mod request_body;
 mod routes;
 mod schedule;
 mod scrapes;
@@ -29,6 +30,7 @@ mod tests;
 mod transfers;
 pub mod view;
 mod vms_and_disks;
+mod watched_stream;
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;

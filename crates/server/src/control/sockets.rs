@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::Api;
-use super::access::{Caller, Rules};
+use super::access::Rules;
 use super::connections::{CONNECTIONS_MAX, Connections};
+use super::error::ApiResult;
 use super::routes;
 use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
@@ -104,7 +105,7 @@ impl Sockets {
         for bound in &self.metrics {
             let connections = Connections::new(scrapes.clone(), SCRAPERS_MAX);
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
-            tasks.spawn(accept(listener, name, connections, |_| ()));
+            tasks.spawn(accept(listener, name, connections, |_| Ok(())));
         }
         let router = routes::router(api.clone());
         for (bound, rules) in &self.control {
@@ -112,7 +113,7 @@ impl Sockets {
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
             let rules = rules.clone();
             let caller =
-                move |stream: &Stream| -> Caller { rules.caller(stream.credentials().as_ref()) };
+                move |stream: &Stream| rules.caller(stream.credentials().as_ref()).admitted();
             tasks.spawn(accept(listener, name, connections, caller));
         }
         tasks.spawn(async move { api.follow_schedules().await });
@@ -138,19 +139,20 @@ fn bind(listen: &ControlListenConfig) -> Result<(Bound, Rules), BindError> {
     Ok((Bound::new(&listen.address, &listen.owner)?, rules))
 }
 
-/// Accepts the clients of a listener until the future is dropped. `caller` describes a client.
+/// Accepts the clients of a listener until the future is dropped. `caller` describes a client, or is
+/// the error with which it is refused.
 async fn accept<C: Clone + Send + Sync + 'static>(
     listener: Listener,
     name: String,
     mut connections: Connections,
-    caller: impl Fn(&Stream) -> C,
+    caller: impl Fn(&Stream) -> ApiResult<C>,
 ) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let caller = caller(&stream);
-                connections.add(stream, caller).await;
-            }
+            Ok((stream, peer)) => match caller(&stream) {
+                Ok(caller) => connections.add(stream, peer.account_key(), caller).await,
+                Err(refusal) => connections.refuse(stream, refusal),
+            },
             Err(error) => {
                 if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
                     tracing::warn!(listener = name, %error, "cannot accept");
@@ -158,5 +160,62 @@ async fn accept<C: Clone + Send + Sync + 'static>(
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::config::SocketOwner;
+    use crate::control::access::Caller;
+
+    /// Sends a request at a socket whose clients are all `caller`, and reads until the end of the
+    /// connection.
+    async fn ask_as(caller: Caller) -> String {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("c.sock");
+        let address = ListenAddress::Unix {
+            path: path.clone(),
+            mode: 0o600,
+        };
+        let bound = Bound::new(&address, &SocketOwner::default()).expect("a free path");
+        let listener = Listener::new(&bound).expect("a runtime");
+        let router = Router::new().route("/", get(async || "served"));
+        let connections = Connections::new(router, CONNECTIONS_MAX);
+        let accepting = accept(listener, "c".to_owned(), connections, |_: &Stream| {
+            caller.clone().admitted()
+        });
+        let client = async {
+            let mut stream = UnixStream::connect(&path).await.expect("it listens");
+            let request = b"GET / HTTP/1.1\r\nhost: t\r\n\r\n";
+            stream.write_all(request).await.expect("it reads");
+            if matches!(caller, Caller::Process { role: Some(_), .. }) {
+                // The daemon keeps the connection for further requests: the client ends it.
+                stream.shutdown().await.expect("it is open");
+            }
+            let mut answer = String::new();
+            let all = stream.read_to_string(&mut answer).await;
+            all.expect("an answer and the end");
+            answer
+        };
+        tokio::select! {
+            answer = client => answer,
+            () = accepting => unreachable!("it accepts without end"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_without_a_role_is_told_so_and_its_connection_is_closed() {
+        let answer = ask_as(Caller::with(None)).await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+        assert!(answer.contains("user 1000 has no role"), "{answer}");
+        let answer = ask_as(Caller::admin()).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.ends_with("served"), "{answer}");
     }
 }

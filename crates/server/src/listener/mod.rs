@@ -42,7 +42,7 @@ pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts
 pub use own_socket::{InheritError, OwnSocket};
 pub(crate) use socket::Stream;
 pub use socket::{BindError, Bound};
-pub(crate) use socket::{Credentials, Listener, group_number, user_number};
+pub(crate) use socket::{Credentials, Listener, PeerKey, group_number, user_number};
 use socket::{Detached, Peer};
 pub use vhost_user::VhostUserListener;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream as StdTcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream as StdTcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -394,6 +394,18 @@ impl Peer {
             Peer::Tcp(address) => PeerKey::Address(network(address.ip())),
         }
     }
+
+    /// Returns the identity by which the connections of one user, or of one address, are counted
+    /// together. All addresses of loopback are one, because each local process has all of them.
+    pub(crate) fn account_key(&self) -> PeerKey {
+        match *self {
+            Peer::Unix { uid, .. } => PeerKey::User(uid),
+            Peer::Tcp(address) if address.ip().to_canonical().is_loopback() => {
+                PeerKey::Address(Ipv4Addr::LOCALHOST.into())
+            }
+            Peer::Tcp(address) => PeerKey::Address(network(address.ip())),
+        }
+    }
 }
 
 impl fmt::Display for Peer {
@@ -409,12 +421,12 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Identity by which the half-open connections of one client are counted together.
+/// Identity by which the connections of one client are counted together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum PeerKey {
     /// Process of this host, by its ID.
     Process(i32),
-    /// User ID, if the process is not known.
+    /// User ID: of several processes, or of one that is not known.
     User(u32),
     /// IPv4 address, or the /64 network of an IPv6 address, because one host can use all addresses
     /// of it.
@@ -566,5 +578,20 @@ mod tests {
         assert_eq!(unix(1, Some(7)), unix(2, Some(7)));
         assert_ne!(unix(1, Some(7)), unix(1, Some(8)));
         assert_ne!(unix(1, None), unix(2, None));
+    }
+
+    #[test]
+    fn connections_of_one_user_or_of_loopback_have_one_account_key() {
+        let key = |text: &str| Peer::Tcp(text.parse().expect("an address")).account_key();
+        for local in ["127.0.0.2:1", "127.255.0.1:9", "[::1]:1", "[::ffff:127.3.0.1]:1"] {
+            assert_eq!(key(local), key("127.0.0.1:1"), "{local}");
+        }
+        assert_ne!(key("10.0.0.1:1"), key("127.0.0.1:1"));
+        assert_ne!(key("10.0.0.1:1"), key("10.0.0.2:1"));
+        assert_eq!(key("[2001:db8::1]:1"), key("[2001:db8::2]:1"));
+        let unix = |uid, pid| Peer::Unix { uid, pid }.account_key();
+        assert_eq!(unix(1, Some(7)), unix(1, Some(8)));
+        assert_ne!(unix(1, Some(7)), unix(2, Some(7)));
+        assert_eq!(unix(1, Some(7)), unix(1, None));
     }
 }
