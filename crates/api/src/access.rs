@@ -1,4 +1,4 @@
-//! Roles on the control API.
+//! Roles on the control API, and the tokens that give them on TCP.
 
 use std::fmt;
 
@@ -36,10 +36,50 @@ impl fmt::Display for Role {
     }
 }
 
+/// Body of `POST /v1/tokens`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// Name, unique over all tokens.
+    pub name: String,
+    /// Role of requests with the token.
+    pub role: Role,
+    /// Time for which the token is valid, such as `720 h`; for good if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_after: Option<String>,
+}
+
+/// Token of the control API, without its secret: item of `GET /v1/tokens`. Times are in UTC:
+/// `2026-12-01T18:00:00Z`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TokenView {
+    /// Name.
+    pub name: String,
+    /// Role of requests with the token.
+    pub role: Role,
+    /// Time at which the token was added.
+    pub created: String,
+    /// Time from which the token is refused; `null` for never.
+    pub expires: Option<String>,
+    /// True once the token is refused for its age.
+    pub expired: bool,
+    /// Time of a use, at most an hour before the last one; `null` if there was none.
+    pub last_used: Option<String>,
+}
+
+/// Answer to `POST /v1/tokens`: the only one that has the secret.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NewTokenView {
+    /// Secret, which clients send as `Authorization: Bearer SECRET`.
+    pub secret: String,
+    /// The token.
+    pub token: TokenView,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_json::round_trip;
+    use crate::test_json::{refuses_unknown, round_trip};
 
     #[test]
     fn roles_are_ordered_and_have_one_name_everywhere() {
@@ -47,5 +87,39 @@ mod tests {
         for role in Role::ALL {
             round_trip(&role, &format!("\"{role}\""));
         }
+    }
+
+    #[test]
+    fn tokens_have_times_and_the_secret_only_when_they_are_new() {
+        let token = TokenView {
+            name: "ci".to_owned(),
+            role: Role::Operate,
+            created: "2026-12-01T18:00:00Z".to_owned(),
+            expires: None,
+            expired: false,
+            last_used: None,
+        };
+        let text = concat!(
+            r#"{"name":"ci","role":"operate","created":"2026-12-01T18:00:00Z","#,
+            r#""expires":null,"expired":false,"last_used":null}"#
+        );
+        round_trip(&token, text);
+        let new = NewTokenView {
+            secret: "s".to_owned(),
+            token,
+        };
+        round_trip(&new, &format!("{{\"secret\":\"s\",\"token\":{text}}}"));
+        let mut request = TokenRequest {
+            name: "ci".to_owned(),
+            role: Role::Read,
+            expires_after: None,
+        };
+        round_trip(&request, r#"{"name":"ci","role":"read"}"#);
+        request.expires_after = Some("1 h".to_owned());
+        round_trip(
+            &request,
+            r#"{"name":"ci","role":"read","expires_after":"1 h"}"#,
+        );
+        refuses_unknown::<TokenRequest>(r#"{"expires":"1 h"}"#, "expires");
     }
 }

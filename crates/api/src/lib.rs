@@ -1,4 +1,5 @@
-//! Requests and answers of Tidegate's control API: HTTP/1.1 and JSON on a unix socket.
+//! Requests and answers of Tidegate's control API: HTTP/1.1 and JSON on a unix socket, or on TCP
+//! with a token.
 //!
 //! The daemon answers with these types and the command line reads them; any other client may use
 //! them too. `docs/api.md` describes what each request does; this crate defines its JSON.
@@ -25,6 +26,9 @@
 //! | `GET /v1/disks/{export}/faults`, `DELETE`, `DELETE .../{number}` | | [`DiskFaultsView`] |
 //! | `POST /v1/disks/{export}/faults` | [`FaultRequest`] | [`DiskFaultsView`] |
 //! | `DELETE /v1/disks/{export}/known` | | [`Removed`] |
+//! | `GET /v1/tokens` | | list of [`TokenView`] |
+//! | `POST /v1/tokens` | [`TokenRequest`] | [`NewTokenView`] |
+//! | `DELETE /v1/tokens/{name}` | | [`Removed`] |
 //! | `GET /v1/policies` | | list of [`PolicyInfoView`] |
 //! | `GET /v1/policies/{name}` | | [`PolicyInfoView`] |
 //! | `GET /v1/stats` | | [`StatsView`] |
@@ -49,6 +53,9 @@
 //! [`VmView`]: vm::VmView
 //! [`VmRequest`]: vm::VmRequest
 //! [`Removed`]: vm::Removed
+//! [`TokenView`]: access::TokenView
+//! [`TokenRequest`]: access::TokenRequest
+//! [`NewTokenView`]: access::NewTokenView
 //! [`DiskEndpointsView`]: endpoint::DiskEndpointsView
 //! [`ObjectiveChange`]: change::ObjectiveChange
 //! [`ScheduleEntry`]: change::ScheduleEntry

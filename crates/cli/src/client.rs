@@ -1,19 +1,24 @@
 //! Client of the control API, with a connection for each request.
 
+use std::fmt;
+use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_api::error::ErrorBody;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 
 use crate::problem::{Problem, Problems};
@@ -36,22 +41,73 @@ fn answered((status, body): (StatusCode, Bytes)) -> Result<Value> {
     }
 }
 
-/// Client of a daemon's control socket.
+/// Client of a daemon's control API.
 #[derive(Debug)]
 pub(crate) struct Client {
-    socket: PathBuf,
+    endpoint: Endpoint,
     runtime: Runtime,
 }
 
+/// Place of the control API.
+#[derive(Debug)]
+enum Endpoint {
+    Unix(PathBuf),
+    Tcp {
+        address: SocketAddr,
+        /// Header `Authorization`, marked as sensitive.
+        authorization: HeaderValue,
+    },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Unix(path) => path.display().fmt(f),
+            Endpoint::Tcp { address, .. } => address.fmt(f),
+        }
+    }
+}
+
+/// Reads the token of a file into the header that sends it.
+fn authorization(file: &Path) -> Result<HeaderValue> {
+    let failed = |what: String| Problem::new(what).at(file.display().to_string());
+    let text = fs::read_to_string(file)
+        .map_err(|error| failed(format!("cannot read the token: {error}")))?;
+    let value = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
+    let mut value = value.map_err(|_| failed("the file holds no token".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 impl Client {
+    /// Makes a client of a control socket.
     pub(crate) fn new(socket: &Path) -> Result<Client> {
+        Client::of(Endpoint::Unix(socket.to_owned()))
+    }
+
+    /// Makes a client of the control API on TCP, with the token in a file.
+    ///
+    /// # Errors
+    /// If the address is not loopback: the token could be read on the way. Or if the file holds no
+    /// token.
+    pub(crate) fn with_token(address: SocketAddr, file: &Path) -> Result<Client> {
+        if !address.ip().to_canonical().is_loopback() {
+            let problem = Problem::new("a token is sent to this host alone, without TLS");
+            let help = "use an address of loopback, and a tunnel such as `ssh -L` to another host";
+            return Err(problem.at(address.to_string()).help(help).into());
+        }
+        let authorization = authorization(file)?;
+        Client::of(Endpoint::Tcp {
+            address,
+            authorization,
+        })
+    }
+
+    fn of(endpoint: Endpoint) -> Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        Ok(Client {
-            socket: socket.to_owned(),
-            runtime,
-        })
+        Ok(Client { endpoint, runtime })
     }
 
     /// Sends a `GET` request.
@@ -109,9 +165,7 @@ impl Client {
         });
         let Ok(answer) = answer else {
             let what = format!("the daemon did not answer in {} s", timeout.as_secs());
-            return Err(Problem::new(what)
-                .at(self.socket.display().to_string())
-                .into());
+            return Err(Problem::new(what).at(self.endpoint.to_string()).into());
         };
         answer
     }
@@ -119,39 +173,28 @@ impl Client {
     async fn exchange(
         &self,
         method: Method,
-        path: &str,
+        path_and_query: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes)> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|error| self.cannot_connect(&error))?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // Drives the connection until it closes; its errors show up in `sender` below.
-        tokio::spawn(connection);
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            // HTTP/1.1 requires the header; on a unix socket its value has no meaning.
-            .header("host", "tidegate")
-            .header("content-type", "application/json")
-            .body(Full::new(body))?;
-        let answer = sender
-            .send_request(request)
-            .await
-            .context("the daemon closed the connection")?;
-        let status = answer.status();
-        let body = answer
-            .into_body()
-            .collect()
-            .await
-            .context("the daemon closed the connection")?;
-        Ok((status, body.to_bytes()))
+        let unreachable = |error| self.cannot_connect(&error);
+        match &self.endpoint {
+            Endpoint::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(unreachable)?;
+                send(stream, method, path_and_query, body, None).await
+            }
+            Endpoint::Tcp {
+                address,
+                authorization,
+            } => {
+                let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+                send(stream, method, path_and_query, body, Some(authorization)).await
+            }
+        }
     }
 
     /// Returns the error for a socket that cannot be connected to, with its remedy.
     fn cannot_connect(&self, error: &io::Error) -> Problem {
-        let socket = self.socket.display().to_string();
+        let socket = self.endpoint.to_string();
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 Problem::new("no daemon listens at the control socket")
@@ -172,6 +215,40 @@ impl Client {
             _ => Problem::new(format!("cannot reach the daemon: {error}")).at(socket),
         }
     }
+}
+
+/// Sends a request on a connection of its own and returns the status and body of the answer.
+async fn send(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    method: Method,
+    path: &str,
+    body: Bytes,
+    authorization: Option<&HeaderValue>,
+) -> Result<(StatusCode, Bytes)> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // Drives the connection until it closes; its errors show up in `sender` below.
+    tokio::spawn(connection);
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        // HTTP/1.1 requires the header; the daemon does not look at it.
+        .header("host", "tidegate")
+        .header("content-type", "application/json");
+    if let Some(authorization) = authorization {
+        request = request.header(AUTHORIZATION, authorization);
+    }
+    let answer = sender
+        .send_request(request.body(Full::new(body))?)
+        .await
+        .context("the daemon closed the connection")?;
+    let status = answer.status();
+    let body = answer
+        .into_body()
+        .collect()
+        .await
+        .context("the daemon closed the connection")?;
+    Ok((status, body.to_bytes()))
 }
 
 /// Parses an answer.

@@ -86,6 +86,7 @@ pub mod keys;
 pub mod library;
 pub mod model;
 mod name_form;
+pub use name_form::is_name;
 pub mod names;
 pub mod node;
 pub mod objective;

@@ -39,6 +39,7 @@ mod sigbus;
 mod storage_identity;
 pub mod store;
 pub mod tls;
+mod tokens;
 pub mod transfer;
 pub mod vm_resources;
 

@@ -47,6 +47,8 @@ pub(crate) static CUT_OFF: LogLimit = LogLimit::new("clients cut off");
 pub(crate) static RECOVERED: LogLimit = LogLimit::new("queues recovered");
 /// Requests of the control API whose client has too low a role.
 pub(crate) static FORBIDDEN: LogLimit = LogLimit::new("control requests refused");
+/// Requests of the control API without a valid token.
+pub(crate) static UNAUTHORIZED: LogLimit = LogLimit::new("control requests without a valid token");
 
 /// Every limit: the suppressed lines of one that is missing here are never reported.
 static ALL: [&LogLimit; 9] = [
@@ -59,6 +61,7 @@ static ALL: [&LogLimit; 9] = [
     &CUT_OFF,
     &RECOVERED,
     &FORBIDDEN,
+    &UNAUTHORIZED,
 ];
 
 impl LogLimit {

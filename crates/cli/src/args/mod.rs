@@ -11,6 +11,7 @@ mod profile;
 mod promises;
 mod schedule;
 mod simulator;
+mod token;
 mod trace;
 mod transfer;
 mod value;
@@ -18,6 +19,7 @@ mod vcpu;
 mod vhost_user_blk;
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
@@ -47,6 +49,7 @@ pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{
     ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
 };
+pub(crate) use token::{AddTokenArgs, TokenCommand};
 pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
 pub(crate) use transfer::{StartTransferArgs, TransferCommand};
 pub(crate) use value::{DiskArg, all_policies, parse_policy};
@@ -54,6 +57,7 @@ use value::{parse_param, whole};
 pub(crate) use vcpu::{VcpuCommand, VcpuCompareArgs, VcpuSimArgs};
 pub(crate) use vhost_user_blk::{Content, VhostUserBlkArgs};
 
+use crate::client::Client;
 use crate::completion;
 
 /// NBD server with per-VM storage QoS on one shared disk
@@ -85,8 +89,8 @@ pub(crate) struct Args {
 }
 
 /// Commands that talk to a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 8] = [
-    "vm", "export", "transfer", "job", "device", "disk", "policy", "stats",
+const ASK_THE_DAEMON: [&str; 9] = [
+    "vm", "export", "transfer", "job", "device", "disk", "policy", "stats", "token",
 ];
 /// Subcommands of `policy` that need no daemon.
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
@@ -175,10 +179,12 @@ pub(crate) fn command() -> clap::Command {
         let mut options = command.get_arguments();
         options.find(|arg| arg.get_id() == id).cloned()
     };
-    let (Some(output), Some(socket)) = (option("output"), option("socket")) else {
-        unreachable!("`Global` has them");
+    let Some(output) = option("output") else {
+        unreachable!("`Global` has it");
     };
-    let socket = socket.hide(true);
+    let to_daemon: Vec<_> = (["socket", "tcp", "token_file"].iter())
+        .filter_map(|id| Some(option(id)?.hide(true)))
+        .collect();
     let names: Vec<String> = (command.get_subcommands())
         .map(|sub| sub.get_name().to_owned())
         .collect();
@@ -191,12 +197,16 @@ pub(crate) fn command() -> clap::Command {
         } else {
             output.clone().value_parser(without_csv())
         };
-        let socket = (!has(&ASK_THE_DAEMON)).then(|| socket.clone());
-        command = command.mut_subcommand(&name, |sub| sub.arg(output).args(socket));
+        let hidden = if has(&ASK_THE_DAEMON) {
+            Vec::new()
+        } else {
+            to_daemon.clone()
+        };
+        command = command.mut_subcommand(&name, |sub| sub.arg(output).args(hidden));
     }
     command = command.mut_subcommand("policy", |policy| {
         ASK_NOBODY.iter().fold(policy, |policy, name| {
-            policy.mut_subcommand(name, |sub| sub.arg(socket.clone()))
+            policy.mut_subcommand(name, |sub| sub.args(to_daemon.clone()))
         })
     });
     minus_is_a_number(command)
@@ -238,6 +248,29 @@ pub(crate) struct Global {
     #[arg(long, global = true, env = "TIDEGATE_SOCKET", value_name = "PATH",
           default_value = DEFAULT_CONTROL_SOCKET, value_hint = ValueHint::AnyPath)]
     pub(crate) socket: PathBuf,
+    /// Loopback address of the control API, in place of the socket
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_TCP",
+        value_name = "ADDRESS",
+        requires = "token_file"
+    )]
+    pub(crate) tcp: Option<SocketAddr>,
+    /// File with the token for --tcp
+    #[arg(long, global = true, env = "TIDEGATE_TOKEN_FILE", value_name = "PATH",
+          value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+impl Global {
+    /// Makes a client of the daemon that the options name.
+    pub(crate) fn client(&self) -> anyhow::Result<Client> {
+        match (self.tcp, &self.token_file) {
+            (Some(address), Some(file)) => Client::with_token(address, file),
+            _ => Client::new(&self.socket),
+        }
+    }
 }
 
 /// Output format of results.
@@ -366,6 +399,9 @@ pub(crate) enum Command {
   tidegate transfer show dss"
     )]
     Transfer(TransferCommand),
+    /// Tokens that give roles to clients of the control API on TCP
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Old name of `transfer`, accepted for one release
     #[command(subcommand, hide = true)]
     Job(TransferCommand),

@@ -47,11 +47,14 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("disk fault list", true, true, false),
         ("disk forget", true, true, false),
         ("stats", true, true, false),
+        ("token add", true, true, false),
         ("profile", false, true, false),
         ("profile show", false, true, false),
     ] {
         let message = help(words);
-        assert_eq!(message.contains("--socket <PATH>"), socket, "{message}");
+        for option in ["--socket <PATH>", "--tcp <ADDRESS>", "--token-file <PATH>"] {
+            assert_eq!(message.contains(option), socket, "{message}");
+        }
         assert_eq!(message.contains("--output"), output, "{message}");
         assert_eq!(message.contains("csv:"), csv, "{message}");
     }

@@ -21,6 +21,7 @@ mod serve;
 mod sim;
 mod stats;
 mod sweep;
+mod token;
 mod torture;
 mod trace;
 mod transfer;
@@ -32,14 +33,13 @@ mod wording;
 use anyhow::Result;
 
 use crate::args::{Args, BenchCommand, Command, VcpuCommand};
-use crate::client::Client;
 use crate::completion;
 use crate::output::{self, Output};
 
 /// Runs the command given on the command line.
 pub(crate) fn run(args: Args) -> Result<()> {
     let out = Output::new(&args.global);
-    let client = || Client::new(&args.global.socket);
+    let client = || args.global.client();
     match args.command {
         Command::Serve { file, log } => serve::run(&file, log),
         Command::VhostUserBlk(args) => vhost_user_blk::run(&args, out),
@@ -47,8 +47,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Schema { document } => schema::run(document, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
-        Command::Export(command) => export::run(&command, &args.global.socket, out),
+        Command::Export(command) => export::run(&command, &args.global, out),
         Command::Transfer(command) => transfer::run(&command, &client()?, out),
+        Command::Token(command) => token::run(&command, &client()?, out),
         Command::Job(command) => {
             let what = "`job` is the old name of `transfer`, accepted for one release";
             output::tell(format_args!("note: {what}"));
@@ -56,7 +57,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         Command::Device(command) => device::run(command, &client()?, out),
         Command::Disk(command) => disk::run(command, &client()?, out),
-        Command::Policy(command) => policy::run(command, &args.global.socket, out),
+        Command::Policy(command) => policy::run(command, &args.global, out),
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
         Command::Sim(sim) => sim::run(&sim, out),
         Command::Compare(compare) => compare::run(&compare, out),

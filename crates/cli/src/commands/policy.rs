@@ -1,7 +1,5 @@
 //! `tidegate policy`: lists and shows policies and parts, and sets the policy of a device.
 
-use std::path::Path;
-
 use anyhow::Result;
 use hyper::Method;
 use serde_json::Value;
@@ -13,12 +11,12 @@ use tidegate_server::control::view;
 
 use super::device;
 use super::wording::{enforces, parts};
-use crate::args::{PolicyCommand, parse_policy};
+use crate::args::{Global, PolicyCommand, parse_policy};
 use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
 
-pub(super) fn run(command: PolicyCommand, socket: &Path, out: Output) -> Result<()> {
+pub(super) fn run(command: PolicyCommand, global: &Global, out: Output) -> Result<()> {
     match command {
         PolicyCommand::List => list(out),
         PolicyCommand::Show { name } => show_one(&name, out),
@@ -26,7 +24,7 @@ pub(super) fn run(command: PolicyCommand, socket: &Path, out: Output) -> Result<
             device,
             policy,
             params,
-        } => set(&device, &policy, &params, &Client::new(socket)?, out),
+        } => set(&device, &policy, &params, &global.client()?, out),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output};
 use std::time::Duration;
 
-use crate::common::{CONFIG, drain_stderr, serve_with_start, stderr, tidegate};
+use crate::common::{CONFIG, drain_stderr, serve_with_start, stderr, stdout, tidegate};
 
 /// Daemon with the tests' configuration and further sections.
 struct Daemon {
@@ -124,6 +124,118 @@ fn sockets_have_roles() {
     let message = stderr(&output);
     assert!(message.contains("has the role read"), "{message}");
     assert!(message.contains("needs admin"), "{message}");
+}
+
+/// Daemon with the API on TCP and a token with the role `operate`.
+struct OnTcp {
+    daemon: Daemon,
+    address: String,
+    secret: String,
+}
+
+impl OnTcp {
+    fn start() -> OnTcp {
+        let daemon = Daemon::start(
+            "[store]\npath = \"s.redb\"\n[[control.listen]]\ntcp = \"127.0.0.1:0\"\n",
+        );
+        let mut started = OnTcp {
+            address: daemon.addresses("control API at ").remove(0),
+            secret: String::new(),
+            daemon,
+        };
+        let add = [
+            "token",
+            "add",
+            "ops",
+            "--role",
+            "operate",
+            "--expires",
+            "30d",
+        ];
+        let secret = started.local(&add);
+        assert_eq!(secret.lines().count(), 1, "{secret}");
+        std::fs::write(started.daemon.path("ops.token"), &secret).expect("writable");
+        started.secret = secret.trim().to_owned();
+        started
+    }
+
+    /// Runs a command at the control socket and returns its output.
+    fn local(&self, args: &[&str]) -> String {
+        let control = self.daemon.path("control.sock");
+        let control = control.to_str().expect("plain");
+        let output = tidegate(&[&["--socket", control], args].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
+    /// Runs a command on TCP, with the token.
+    fn remote(&self, args: &[&str]) -> Output {
+        let file = self.daemon.path("ops.token");
+        let file = file.to_str().expect("plain");
+        tidegate(&[&["--tcp", &self.address, "--token-file", file], args].concat())
+    }
+}
+
+#[test]
+fn tokens_give_roles_on_tcp() {
+    let served = OnTcp::start();
+    let list = served.remote(&["vm", "list"]);
+    assert!(list.status.success(), "{}", stderr(&list));
+    assert!(stdout(&list).contains("oltp"));
+    let set = served.remote(&["vm", "set", "oltp", "--weight", "7"]);
+    assert!(set.status.success(), "{}", stderr(&set));
+    for args in [&["vm", "remove", "oltp"][..], &["token", "list"]] {
+        let output = served.remote(args);
+        assert_eq!(output.status.code(), Some(1));
+        let said = stderr(&output);
+        assert!(
+            said.contains("token \"ops\" has the role operate"),
+            "{said}"
+        );
+        assert!(said.contains("needs admin"), "{said}");
+    }
+    let listed = served.local(&["token", "list"]);
+    assert!(
+        listed.contains("ops") && listed.contains("operate"),
+        "{listed}"
+    );
+    assert!(!listed.contains(&served.secret), "{listed}");
+    served.local(&["token", "revoke", "ops"]);
+    let output = served.remote(&["vm", "list"]);
+    let said = stderr(&output);
+    assert!(said.contains("the token is not valid"), "{said}");
+}
+
+#[test]
+fn without_a_token_nothing_is_served_on_tcp_and_no_token_leaves_the_host() {
+    let served = OnTcp::start();
+    let wrong = format!("authorization: Bearer {}x\r\n", served.secret);
+    for headers in ["", &wrong] {
+        for path in ["/v1/vms", "/metrics", "/nothing"] {
+            let answer = exchange(tcp(&served.address), "GET", path, headers);
+            assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+            assert!(answer.contains("www-authenticate: Bearer"), "{answer}");
+        }
+    }
+    // At the socket the process counts, whatever it presents.
+    let control = served.daemon.path("control.sock");
+    let answer = exchange(unix(control), "GET", "/v1/tokens", &wrong);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let file = served.daemon.path("ops.token");
+    let file = file.to_str().expect("plain");
+    let away = tidegate(&[
+        "--tcp",
+        "192.0.2.1:9808",
+        "--token-file",
+        file,
+        "vm",
+        "list",
+    ]);
+    let said = stderr(&away);
+    assert!(said.contains("to this host alone"), "{said}");
+    let without = tidegate(&["--tcp", &served.address, "vm", "list"]);
+    let said = stderr(&without);
+    assert!(said.contains("--token-file"), "{said}");
 }
 
 /// Runs `tidegate` as another user, with these supplementary groups.

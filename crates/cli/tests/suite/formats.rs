@@ -119,14 +119,14 @@ fn a_store_of_a_newer_schema_is_refused_and_not_touched() {
     let database = Database::open(copies.path("tidegate.redb")).expect("a database");
     let write = database.begin_write().expect("writes");
     let mut mark = write.open_table(MARK).expect("there");
-    let was = mark.insert("schema", 5).expect("writes");
+    let was = mark.insert("schema", 6).expect("writes");
     assert_eq!(was.expect("there").value(), 4);
     drop(mark);
     write.commit().expect("writes");
     drop(database);
     let parts = [
-        "schema is version 5",
-        "up to 4",
+        "schema is version 6",
+        "up to 5",
         "run the Tidegate that wrote it",
     ];
     let message = copies.refused(&["serve", "tidegate.toml"], "tidegate.redb");

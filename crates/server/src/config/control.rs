@@ -8,7 +8,7 @@ use tidegate_config::{Field, Section};
 
 use super::context::Context;
 use super::listen_address::{
-    AddressKind, ClaimedAddresses, DEFAULT_SOCKET_MODE, owner, unix_or_tcp,
+    AddressKind, ClaimedAddresses, DEFAULT_SOCKET_MODE, is_loopback, owner, unix_or_tcp,
 };
 use super::socket_owner::is_account;
 use super::{ListenAddress, Place, SocketOwner, keys};
@@ -32,11 +32,11 @@ pub struct ControlConfig {
 /// Listener of the control API: `[control]` itself, or `[[control.listen]]`.
 #[derive(Clone, Debug)]
 pub struct ControlListenConfig {
-    /// Unix socket.
+    /// Unix socket, or TCP address of loopback.
     pub address: ListenAddress,
     /// Owner and group of a unix socket.
     pub owner: SocketOwner,
-    /// Roles of the clients.
+    /// Roles of the clients of a unix socket; those of TCP have a token.
     pub access: AccessConfig,
     /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
@@ -108,6 +108,9 @@ impl ControlListenConfig {
 
     /// Returns the roles of the clients for people, such as `control API: operate`.
     pub fn roles(&self) -> String {
+        if let ListenAddress::Tcp(_) = self.address {
+            return "role of the token".to_owned();
+        }
         let AccessConfig {
             everyone,
             root,
@@ -129,9 +132,20 @@ impl ControlListenConfig {
 }
 
 const ADDRESS: AddressKind = AddressKind {
-    examples: "unix = \"operate.sock\"",
+    examples: "unix = \"operate.sock\" or tcp = \"127.0.0.1:9808\"",
     heading: "[[control.listen]]",
-    check: |_, _| None,
+    check: |address, field| {
+        if !is_loopback(address) {
+            field.error(
+                "the control API on TCP is served to this host alone: it has no TLS, so tokens \
+                 could be read on the way",
+                "an address of loopback, such as \"127.0.0.1:9808\"; a tunnel such as `ssh -L` \
+                 for other hosts",
+            );
+            return None;
+        }
+        Some(())
+    },
 };
 
 /// Lists of accounts with the role that each gives.
@@ -141,11 +155,13 @@ const LISTS: &[(&KeyInfo, Role)] = &[
     (&keys::ADMIN, Role::Admin),
 ];
 
-/// Reads `[control]`. `None` if there was an error, which has been reported.
+/// Reads `[control]`. `None` if there was an error, which has been reported. `has_store` is true if
+/// the file has a section `[store]`, which keeps tokens.
 pub(super) fn read(
     field: &Field<'_>,
     context: &Context<'_>,
     taken: &mut ClaimedAddresses,
+    has_store: bool,
 ) -> Option<ControlConfig> {
     let mut section = Section::with_keys(field, &keys::CONTROL)?;
     let path = match section.field(&keys::SOCKET) {
@@ -160,10 +176,10 @@ pub(super) fn read(
         Some(ListenAddress::Unix { path, mode })
     });
     let owner = owner(&mut section, address.as_ref());
-    let access = access(&mut section, &keys::CONTROL_ROLE, Some(Role::Admin));
+    let access = access(&mut section, &keys::CONTROL_ROLE, Some(Role::Admin), false);
     let tables = section.take_tables(keys::CONTROL_LISTENERS.name);
     let others: Vec<_> = (tables.iter())
-        .map(|field| listener(field, context, taken))
+        .map(|field| listener(field, context, taken, has_store))
         .collect();
     section.finish();
     Some(ControlConfig {
@@ -185,16 +201,22 @@ fn listener(
     field: &Field<'_>,
     context: &Context<'_>,
     taken: &mut ClaimedAddresses,
+    has_store: bool,
 ) -> Option<ControlListenConfig> {
     let mut section = Section::with_keys(field, &keys::CONTROL_LISTEN)?;
-    let keys = (
-        section.field(&keys::UNIX),
-        None,
-        section.field(&keys::LISTEN_MODE),
-    );
+    let (unix, tcp) = (section.field(&keys::UNIX), section.field(&keys::TCP));
+    let keys = (unix, tcp, section.field(&keys::LISTEN_MODE));
     let address = unix_or_tcp(&mut section, keys, context, taken, &ADDRESS);
+    let is_tcp = matches!(address, Some(ListenAddress::Tcp(_)));
+    if is_tcp && !has_store {
+        section.error(
+            "the control API on TCP needs tokens, which are kept in the store",
+            "add [store] with path = \"/var/lib/tidegate/tidegate.redb\"",
+        );
+        return None;
+    }
     let owner = owner(&mut section, address.as_ref());
-    let access = access(&mut section, &keys::LISTEN_ROLE, None);
+    let access = access(&mut section, &keys::LISTEN_ROLE, None, is_tcp);
     if let Some(ListenAddress::Unix { .. }) = address
         && let Some(access) = &access
         && access.everyone.is_none()
@@ -210,7 +232,9 @@ fn listener(
         address: address?,
         owner: owner?,
         access: access?,
-        place: field.find("unix").and_then(|field| field.place()),
+        place: (["unix", "tcp"].iter())
+            .find_map(|key| field.find(key))
+            .and_then(|field| field.place()),
     })
 }
 
@@ -220,7 +244,28 @@ fn access(
     section: &mut Section<'_>,
     key: &KeyInfo,
     default: Option<Role>,
+    is_tcp: bool,
 ) -> Option<AccessConfig> {
+    if is_tcp {
+        let mut sound = true;
+        for key in [
+            key,
+            &keys::READ,
+            &keys::OPERATE,
+            &keys::ADMIN,
+            &keys::ROOT_ROLE,
+        ] {
+            if let Some(field) = section.field(key) {
+                field.error(
+                    "a client on TCP has the role of its token",
+                    "leave it out: `tidegate token add NAME --role ROLE`",
+                );
+                sound = false;
+            }
+        }
+        // Nobody has a role without a token, whatever this says.
+        return sound.then(|| AccessConfig::everyone(Role::Read));
+    }
     let role = |field: &Field<'_>| field.choice(&Role::ALL.map(|role| (role.name(), role)));
     let is_listed = LISTS.iter().any(|(key, _)| section.has(key.name));
     let default = default.filter(|_| !is_listed);
@@ -286,6 +331,8 @@ mod tests {
     use super::*;
     use crate::config::tests::{errors, parts, with_template};
 
+    const STORE: &str = "[store]\npath = \"s.redb\"\n";
+
     fn with_control(sections: &str) -> String {
         with_template("unix = \"nbd.sock\"") + sections
     }
@@ -312,14 +359,15 @@ mod tests {
                     role = \"operate\"\nroot_role = \"operate\"\n\
                     [[control.listen]]\nunix = \"people.sock\"\nmode = \"0666\"\n\
                     read = [\"group:staff\"]\noperate = [\"user:alice\", \"group:107\"]\n\
-                    admin = [\"user:0\"]\n";
-        let (config, warnings) = parts(&with_control(text));
+                    admin = [\"user:0\"]\n\
+                    [[control.listen]]\ntcp = \"127.0.0.1:9808\"\n";
+        let (config, warnings) = parts(&with_control(&(text.to_owned() + STORE)));
         assert!(warnings.is_empty(), "{warnings:?}");
         let control = config.control;
         assert_eq!(control.main.owner.group.as_deref(), Some("wheel"));
         assert_eq!(control.main.access.everyone, Some(Role::Operate));
         assert_eq!(control.main.roles(), "operate");
-        let [people] = &control.others[..] else {
+        let [people, tcp] = &control.others[..] else {
             panic!("{control:?}");
         };
         let accounts = [
@@ -335,6 +383,7 @@ mod tests {
                      root admin";
         assert_eq!(people.roles(), roles);
         assert_eq!(people.description(), "/etc/tidegate/people.sock (0666)");
+        assert!(matches!(tcp.address, ListenAddress::Tcp(_)));
     }
 
     #[test]
@@ -373,7 +422,7 @@ mod tests {
 
     #[test]
     fn what_would_give_a_role_by_mistake_is_an_error() {
-        let listen = |keys: &str| format!("[[control.listen]]\n{keys}");
+        let listen = |keys: &str| format!("[[control.listen]]\n{keys}\n{STORE}");
         for (text, expected) in [
             (listen("unix = \"a\"\nrole = \"root\""), "\"root\""),
             (
@@ -388,7 +437,35 @@ mod tests {
                 listen("unix = \"a\"\nread = [\"group:a:b\"]"),
                 "is no user and no group",
             ),
+            (
+                listen("tcp = \"192.0.2.1:9808\""),
+                "is served to this host alone",
+            ),
+            (
+                listen("tcp = \"0.0.0.0:9808\""),
+                "is served to this host alone",
+            ),
+            (
+                listen("tcp = \"[::]:9808\""),
+                "is served to this host alone",
+            ),
+            (
+                listen("tcp = \"127.0.0.1:9808\"\nrole = \"admin\""),
+                "the role of its token",
+            ),
+            (
+                listen("tcp = \"127.0.0.1:9808\"\nadmin = [\"user:alice\"]"),
+                "the role of its token",
+            ),
+            (
+                listen("tcp = \"127.0.0.1:9808\"\nmode = \"0600\""),
+                "has no file mode",
+            ),
             (listen("role = \"read\""), "no address is set"),
+            (
+                "[[control.listen]]\ntcp = \"127.0.0.1:9808\"\n".to_owned(),
+                "needs tokens, which are kept in the store",
+            ),
             (
                 listen("unix = \"nbd.sock\"\nrole = \"read\""),
                 "is there twice",
@@ -400,5 +477,6 @@ mod tests {
         let (_, warnings) = parts(&with_control(&listen("unix = \"a\"")));
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].what.contains("only root"), "{warnings:?}");
+        parts(&with_control(&listen("tcp = \"[::1]:9808\"")));
     }
 }

@@ -23,8 +23,9 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         Some(field) => daemon(&field),
         None => Some(DaemonConfig::default()),
     };
+    let has_store = section.has("store");
     let control = match section.take("control") {
-        Some(field) => control::read(&field, context, &mut sockets),
+        Some(field) => control::read(&field, context, &mut sockets, has_store),
         None => Some(ControlConfig::default()),
     };
     let paths = match section.take("paths") {

@@ -56,6 +56,8 @@ unix = "people.sock"
 mode = "0666"
 read = ["user:alice"]
 root_role = "read"
+[[control.listen]]
+tcp = "127.0.0.1:9808"
 [store]
 path = "tidegate.redb"
 [[metrics]]

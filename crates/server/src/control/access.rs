@@ -8,16 +8,20 @@
 //! The credentials of a process are those with which it connected: a connection that is passed on
 //! keeps its role.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
-use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tidegate_api::access::Role;
 
+use super::Api;
 use super::error::{ApiError, ApiResult};
+use super::plane::Plane;
 use crate::config::{AccessConfig, Account};
 use crate::listener::{BindError, Credentials, group_number, user_number};
 use crate::log_limit;
@@ -88,6 +92,8 @@ pub(super) enum Caller {
         /// Role that the socket gives the process.
         role: Option<Role>,
     },
+    /// Client on TCP, which has the role of the token that each of its requests has.
+    Remote(SocketAddr),
 }
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -145,15 +151,14 @@ struct Granted {
 }
 
 /// Finds the role of a request's client; refuses a client that has none.
-pub(super) async fn authenticate(mut request: Request, next: Next) -> Response {
+pub(super) async fn authenticate<P: Plane>(
+    State(api): State<Api<P>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let granted = match request.extensions().get::<Caller>() {
-        Some(Caller::Process { user, role }) => {
-            let who = process_name(*user);
-            match *role {
-                Some(role) => Ok(Granted { role, who }),
-                None => Err(no_role(&who)),
-            }
-        }
+        Some(Caller::Process { user, role }) => of_process(*user, *role),
+        Some(Caller::Remote(address)) => of_token(&api, *address, request.headers()),
         // A listener that names no caller would be a bug; nobody gains by it.
         None => Err(forbidden("the client is not known", "a configured socket")),
     };
@@ -162,7 +167,48 @@ pub(super) async fn authenticate(mut request: Request, next: Next) -> Response {
             request.extensions_mut().insert(granted);
             next.run(request).await
         }
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => {
+            let needs_token = refusal.status == StatusCode::UNAUTHORIZED;
+            let mut answer = refusal.into_response();
+            if needs_token {
+                let scheme = HeaderValue::from_static("Bearer");
+                answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+            }
+            answer
+        }
+    }
+}
+
+fn of_process(user: Option<u32>, role: Option<Role>) -> ApiResult<Granted> {
+    let who = process_name(user);
+    match role {
+        Some(role) => Ok(Granted { role, who }),
+        None => Err(no_role(&who)),
+    }
+}
+
+/// Finds the role of the token in the headers of a request.
+fn of_token<P: Plane>(
+    api: &Api<P>,
+    address: SocketAddr,
+    headers: &HeaderMap,
+) -> ApiResult<Granted> {
+    let Some(header) = headers.get(AUTHORIZATION) else {
+        return Err(unauthorized(address, "a request on TCP needs a token"));
+    };
+    // The name of the scheme is the same in capitals (RFC 9110, section 11.1).
+    let secret = (header.to_str().ok())
+        .and_then(|text| text.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let token =
+        secret.and_then(|(_, secret)| (api.tokens).authenticate(secret.trim(), api.clock.now()));
+    match token {
+        Some((name, role)) => Ok(Granted {
+            role,
+            who: format!("token {name:?}"),
+        }),
+        // Whether it was never valid, has expired or was revoked is nobody's business.
+        None => Err(unauthorized(address, "the token is not valid")),
     }
 }
 
@@ -194,6 +240,15 @@ fn forbidden(what: &str, allowed: &str) -> ApiError {
         tracing::warn!("control client refused: {what}");
     }
     ApiError::new(StatusCode::FORBIDDEN, what, "role").allowing(allowed)
+}
+
+/// Makes the error for a request without a valid token, and logs it.
+fn unauthorized(address: SocketAddr, what: &str) -> ApiError {
+    if log_limit::UNAUTHORIZED.allows(Instant::now()) {
+        tracing::warn!(%address, "control client refused: {what}");
+    }
+    let allowed = "the header `Authorization: Bearer SECRET`; `tidegate token add` makes a token";
+    ApiError::new(StatusCode::UNAUTHORIZED, what, "authorization").allowing(allowed)
 }
 
 #[cfg(test)]
@@ -245,7 +300,10 @@ mod tests {
         ] {
             assert_eq!(open.role_of(&who), Some(expected), "{who:?}");
         }
-        let Caller::Process { role, .. } = open.caller(None);
-        assert_eq!(role, None, "the kernel does not say who it is");
+        let unknown = open.caller(None);
+        assert!(
+            matches!(unknown, Caller::Process { role: None, .. }),
+            "the kernel does not say who it is"
+        );
     }
 }

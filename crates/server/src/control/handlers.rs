@@ -287,7 +287,7 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {}", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
         "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, \
-         /v1/stats, /healthz or /metrics",
+         /v1/stats, /v1/tokens, /healthz or /metrics",
     )
 }
 
@@ -295,7 +295,8 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} does not support {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
         "GET to read; PUT .../policy, PATCH .../objective, PUT .../learnt, PUT and DELETE .../job, \
-         POST and DELETE .../schedule and .../faults, DELETE .../known, PUT and DELETE \
+         POST and DELETE .../schedule and .../faults, POST /v1/tokens, DELETE /v1/tokens/{name} and \
+         .../known, PUT and DELETE \
          /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

@@ -27,6 +27,7 @@ mod scrapes;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod transfers;
 pub mod view;
 mod vms_and_disks;
@@ -38,6 +39,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 
 use schedule::{Clock, Held};
+
+use crate::tokens::Tokens;
 
 pub use sockets::{SocketError, Sockets};
 
@@ -61,6 +64,8 @@ pub(crate) struct Api<P> {
     /// anew.
     rescheduled: Arc<Notify>,
     held: Arc<std::sync::Mutex<Held>>,
+    /// Tokens of clients on TCP.
+    tokens: Arc<Tokens>,
 }
 
 impl<P> Api<P> {
@@ -71,7 +76,14 @@ impl<P> Api<P> {
             clock,
             rescheduled: Arc::default(),
             held: Arc::default(),
+            tokens: Arc::new(Tokens::load(None)),
         }
+    }
+
+    /// Replaces the tokens, of which there are none at first.
+    fn with_tokens(self, tokens: Tokens) -> Api<P> {
+        let tokens = Arc::new(tokens);
+        Api { tokens, ..self }
     }
 
     /// Returns the VMs whose schedules are not in force, with the reasons.

@@ -11,7 +11,7 @@ use tidegate_api::access::Role;
 use super::plane::Plane;
 use super::{
     Api, BODY_BYTES_MAX, access, faults, handlers as h, learnt_vm_state as l, schedule as s,
-    transfers as t, vms_and_disks as v,
+    tokens, transfers as t, vms_and_disks as v,
 };
 
 /// Method and path with its handler and the lowest role that may use it.
@@ -47,6 +47,7 @@ pub(super) fn routes<P: Plane>() -> Vec<Route<P>> {
     routes.extend(vms());
     routes.extend(objectives());
     routes.extend(disks());
+    routes.extend(tokens());
     routes
 }
 
@@ -125,6 +126,19 @@ fn disks<P: Plane>() -> Vec<Route<P>> {
     ]
 }
 
+fn tokens<P: Plane>() -> Vec<Route<P>> {
+    vec![
+        route(ADMIN, Method::GET, "/v1/tokens", tokens::list::<P>),
+        route(ADMIN, Method::POST, "/v1/tokens", tokens::add::<P>),
+        route(
+            ADMIN,
+            Method::DELETE,
+            "/v1/tokens/{name}",
+            tokens::revoke::<P>,
+        ),
+    ]
+}
+
 /// Makes the router of the API. A request without an [`access::Caller`] is refused.
 pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
     let mut router = Router::new();
@@ -144,6 +158,9 @@ pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
         .method_not_allowed_fallback(h::no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         // Outermost: a client without a role does not learn which paths there are.
-        .layer(middleware::from_fn(access::authenticate))
+        .layer(middleware::from_fn_with_state(
+            api.clone(),
+            access::authenticate::<P>,
+        ))
         .with_state(api)
 }

@@ -14,8 +14,9 @@ use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
 use crate::config::{Config, ControlListenConfig, ListenAddress, Place};
 use crate::daemon::DaemonHandle;
-use crate::listener::{BindError, Bound, Listener, Stream};
+use crate::listener::{BindError, Bound, Listener, Peer, Stream};
 use crate::log_limit;
+use crate::tokens::Tokens;
 
 /// Pause after a failed `accept`, which most likely found no free file descriptor.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -23,7 +24,8 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Bound sockets of the control API and of metrics.
 #[derive(Debug)]
 pub struct Sockets {
-    control: Vec<(Bound, Rules)>,
+    /// Sockets of the API; those on TCP have no rules, because their clients have tokens.
+    control: Vec<(Bound, Option<Rules>)>,
     metrics: Vec<Bound>,
 }
 
@@ -86,34 +88,32 @@ impl Sockets {
         }
     }
 
-    /// Returns the addresses of the listeners of metrics, with the port that the kernel chose for
-    /// port 0.
-    pub fn metrics(&self) -> impl Iterator<Item = &str> {
-        self.metrics.iter().map(Bound::name)
-    }
-
     /// Serves the API and metrics and applies schedules until the future is dropped, which also
     /// removes the files of the sockets.
     ///
     /// # Errors
     /// If the runtime cannot register a socket.
     pub async fn serve(self, daemon: DaemonHandle) -> io::Result<()> {
-        let api = Api::new(daemon, Clock::system());
+        let tokens = Tokens::load(daemon.store().cloned());
+        let api = Api::new(daemon, Clock::system()).with_tokens(tokens);
         // Dropping the task set, with this future, ends all connections and the schedules.
         let mut tasks = JoinSet::new();
         let scrapes = scrapes::router(api.clone());
         for bound in &self.metrics {
             let connections = Connections::new(scrapes.clone(), SCRAPERS_MAX);
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
-            tasks.spawn(accept(listener, name, connections, |_| Ok(())));
+            tasks.spawn(accept(listener, name, connections, |_, _| Ok(())));
         }
         let router = routes::router(api.clone());
         for (bound, rules) in &self.control {
             let connections = Connections::new(router.clone(), CONNECTIONS_MAX);
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
             let rules = rules.clone();
-            let caller =
-                move |stream: &Stream| rules.caller(stream.credentials().as_ref()).admitted();
+            let caller = move |stream: &Stream, peer: &Peer| match (&rules, peer) {
+                (Some(rules), _) => rules.caller(stream.credentials().as_ref()).admitted(),
+                (None, Peer::Tcp(address)) => Ok(Caller::Remote(*address)),
+                (None, Peer::Unix { .. }) => unreachable!("a unix socket has rules"),
+            };
             tasks.spawn(accept(listener, name, connections, caller));
         }
         tasks.spawn(async move { api.follow_schedules().await });
@@ -128,13 +128,12 @@ impl Sockets {
 }
 
 /// Binds a listener of the control API and looks the accounts of its roles up.
-fn bind(listen: &ControlListenConfig) -> Result<(Bound, Rules), BindError> {
+fn bind(listen: &ControlListenConfig) -> Result<(Bound, Option<Rules>), BindError> {
     // First, so that an account that is not known leaves no socket behind.
     let rules = match &listen.address {
-        ListenAddress::Unix { path, .. } => Rules::look_up(&listen.access, path)?,
-        ListenAddress::Tcp(_) | ListenAddress::VhostUser { .. } => {
-            unreachable!("the configuration has unix sockets alone here")
-        }
+        ListenAddress::Unix { path, .. } => Some(Rules::look_up(&listen.access, path)?),
+        ListenAddress::Tcp(_) => None,
+        ListenAddress::VhostUser { .. } => unreachable!("the control API has no vhost-user"),
     };
     Ok((Bound::new(&listen.address, &listen.owner)?, rules))
 }
@@ -145,11 +144,11 @@ async fn accept<C: Clone + Send + Sync + 'static>(
     listener: Listener,
     name: String,
     mut connections: Connections,
-    caller: impl Fn(&Stream) -> ApiResult<C>,
+    caller: impl Fn(&Stream, &Peer) -> ApiResult<C>,
 ) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => match caller(&stream) {
+            Ok((stream, peer)) => match caller(&stream, &peer) {
                 Ok(caller) => connections.add(stream, peer.account_key(), caller).await,
                 Err(refusal) => connections.refuse(stream, refusal),
             },

@@ -40,10 +40,9 @@ use crate::tls::{Access, ListenerTls};
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
 pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts, SILENCE_MIN};
 pub use own_socket::{InheritError, OwnSocket};
-pub(crate) use socket::Stream;
+use socket::Detached;
 pub use socket::{BindError, Bound};
-pub(crate) use socket::{Credentials, Listener, PeerKey, group_number, user_number};
-use socket::{Detached, Peer};
+pub(crate) use socket::{Credentials, Listener, Peer, PeerKey, Stream, group_number, user_number};
 pub use vhost_user::VhostUserListener;
 
 /// Deadline for a whole handshake.

@@ -392,6 +392,27 @@ pub fn lengthen_backlog(listener: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) })
 }
 
+/// Fills bytes from the kernel's random number generator, which is fit for secrets.
+///
+/// # Errors
+/// The error of `getrandom(2)`.
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let rest = &mut bytes[filled..];
+        // SAFETY: `rest` is ours and as long as the call is told.
+        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match usize::try_from(n) {
+            Ok(n) => filled += n,
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(())
+}
+
 /// Waits for bytes of a socket and copies them without taking them. Returns their number, which is
 /// 0 at the end of the stream.
 pub fn peek(socket: &UnixStream, to: &mut [u8]) -> io::Result<usize> {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use super::schema::{DEVICES, DISKS, LEARNT, LearntKey, TRANSFERS, VMS};
+use super::schema::{DEVICES, DISKS, LEARNT, LearntKey, TOKENS, TRANSFERS, VMS};
+use super::token_record::TokenRecord;
 use super::{KnownDisk, VmRecord};
 
 /// Change of the store's records.
@@ -65,6 +66,12 @@ pub enum Change<'a> {
         /// NBD export name, or absolute path of the file.
         name: &'a str,
     },
+    /// Writes a token of the control API, replacing one of the same name.
+    PutToken(&'a TokenRecord),
+    /// Writes the time of last use of a token, unless it was revoked or replaced meanwhile.
+    UseToken(&'a TokenRecord),
+    /// Deletes the token of this name.
+    RemoveToken(&'a str),
     /// Deletes the learnt states of a VM on every device and of every policy.
     ForgetLearnt {
         /// Name of the VM.
@@ -79,6 +86,9 @@ pub(super) fn make_change(
 ) -> Result<bool, redb::Error> {
     match *change {
         Change::PutVm(vm) => put_vm(write, vm),
+        Change::PutToken(token) => put_token(write, token),
+        Change::UseToken(token) => use_token(write, token),
+        Change::RemoveToken(name) => Ok(write.open_table(TOKENS)?.remove(name)?.is_some()),
         Change::RemoveVm(name) => Ok(write.open_table(VMS)?.remove(name)?.is_some()),
         Change::PutLearnt {
             device,
@@ -202,6 +212,19 @@ fn put_disk(write: &WriteTransaction, disk: &KnownDisk) -> Result<bool, redb::Er
     }
     disks.insert(path, row)?;
     Ok(true)
+}
+
+fn put_token(write: &WriteTransaction, token: &TokenRecord) -> Result<bool, redb::Error> {
+    let mut tokens = write.open_table(TOKENS)?;
+    tokens.insert(token.name.as_str(), token.to_row())?;
+    Ok(true)
+}
+
+fn use_token(write: &WriteTransaction, token: &TokenRecord) -> Result<bool, redb::Error> {
+    let there = (write.open_table(TOKENS)?)
+        .get(token.name.as_str())?
+        .is_some_and(|there| there.value().1 == token.hash);
+    Ok(there && put_token(write, token)?)
 }
 
 fn forget_learnt(write: &WriteTransaction, vm: &str) -> Result<bool, redb::Error> {

@@ -23,6 +23,7 @@ mod record;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod token_record;
 
 use std::fmt;
 use std::io;
@@ -33,12 +34,13 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use crate::ring::sys;
 use change::make_change;
-use schema::{DEVICES, DISKS, LEARNT, STEPS, SchemaError, TRANSFERS, VMS};
+use schema::{DEVICES, DISKS, LEARNT, STEPS, SchemaError, TOKENS, TRANSFERS, VMS};
 
 pub use change::Change;
 pub use error::StoreError;
 pub(crate) use record::absolute;
 pub use record::{KnownDisk, Scope, VmRecord};
+pub use token_record::{TokenError, TokenRecord};
 
 /// Store of a daemon. See the module's documentation.
 pub struct Store {
@@ -313,6 +315,23 @@ impl Store {
                 });
             }
             Ok(known)
+        })
+    }
+
+    /// Returns the tokens of the control API, ordered by name; an error in place of one that this
+    /// build does not understand.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn tokens(&self) -> Result<Vec<Result<TokenRecord, TokenError>>, StoreError> {
+        self.with("read the store", |database| {
+            let tokens = database.begin_read()?.open_table(TOKENS)?;
+            let mut records = Vec::new();
+            for entry in tokens.iter()? {
+                let (name, row) = entry?;
+                records.push(TokenRecord::from_row(name.value(), row.value()));
+            }
+            Ok(records)
         })
     }
 

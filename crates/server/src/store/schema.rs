@@ -27,6 +27,20 @@ pub(super) const TRANSFERS: TableDefinition<'_, (&str, &str), &str> = TableDefin
 /// Disks that were created or served: absolute path of the file to NBD export name and VM name.
 pub(super) const DISKS: TableDefinition<'_, &str, (&str, &str)> = TableDefinition::new("disks");
 
+/// Tokens of the control API by name.
+pub(super) const TOKENS: TableDefinition<'_, &str, TokenRow> = TableDefinition::new("tokens");
+
+/// Row of [`TOKENS`]: version of the row, SHA-256 of the secret, role, and times in seconds since
+/// 1970: created, expires, last used.
+pub(super) type TokenRow = (
+    u32,
+    &'static [u8],
+    &'static str,
+    i64,
+    Option<i64>,
+    Option<i64>,
+);
+
 /// Key of [`LEARNT`]: VM, device, policy.
 pub(super) type LearntKey = (&'static str, &'static str, &'static str);
 
@@ -35,7 +49,13 @@ pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;
 
 /// Upgrades in order: the step at index `n` turns schema `n` into schema `n + 1`. Steps of released
 /// builds never change; a new schema appends a step.
-pub(super) const STEPS: &[Step] = &[create_vms_and_learnt, add_devices, add_transfers, add_disks];
+pub(super) const STEPS: &[Step] = &[
+    create_vms_and_learnt,
+    add_devices,
+    add_transfers,
+    add_disks,
+    add_tokens,
+];
 
 fn create_vms_and_learnt(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(VMS)?;
@@ -55,6 +75,11 @@ fn add_transfers(write: &WriteTransaction) -> Result<(), redb::Error> {
 
 fn add_disks(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(DISKS)?;
+    Ok(())
+}
+
+fn add_tokens(write: &WriteTransaction) -> Result<(), redb::Error> {
+    write.open_table(TOKENS)?;
     Ok(())
 }
 
@@ -211,7 +236,9 @@ mod tests {
                 current_version(&database).expect("reads"),
                 STEPS.len() as u64
             );
-            let every = ["devices", "disks", "jobs", "learnt", "tidegate", "vms"];
+            let every = [
+                "devices", "disks", "jobs", "learnt", "tidegate", "tokens", "vms",
+            ];
             assert_eq!(tables(&database), every);
             let read = database.begin_read().expect("reads");
             let vms = read.open_table(VMS).expect("is there");

@@ -19,8 +19,8 @@ use tidegate_server::persisted_vms::preview_start;
 use tidegate_server::store::Store;
 
 use self::attachment::{Attachment, Transport};
-use crate::args::{AttachArgs, ExportCommand, LibvirtArgs, MachineArgs};
-use crate::client::{Client, read};
+use crate::args::{AttachArgs, ExportCommand, Global, LibvirtArgs, MachineArgs};
+use crate::client::read;
 use crate::output::{self, Output};
 use crate::problem::Problem;
 
@@ -56,25 +56,25 @@ struct DiskReport<'a> {
     xml: Option<String>,
 }
 
-/// Prints the disks of a VM in the hypervisor's form. `socket` is the daemon's control socket.
-pub(super) fn run(command: &ExportCommand, socket: &Path, out: Output) -> Result<()> {
+/// Prints the disks of a VM in the hypervisor's form. `global` names the daemon.
+pub(super) fn run(command: &ExportCommand, global: &Global, out: Output) -> Result<()> {
     match command {
-        ExportCommand::Libvirt(args) => print_xml(args, socket, out),
+        ExportCommand::Libvirt(args) => print_xml(args, global, out),
         ExportCommand::Qemu(args) => {
-            let disks = disks(&args.attach, socket)?;
+            let disks = disks(&args.attach, global)?;
             let arguments = qemu::arguments(&disks, args.memory);
             print_arguments(args, &disks, arguments, out)
         }
         ExportCommand::CloudHypervisor(args) => {
-            let disks = disks(&args.attach, socket)?;
+            let disks = disks(&args.attach, global)?;
             let arguments = cloud_hypervisor::arguments(&args.attach.vm, &disks, args.memory)?;
             print_arguments(args, &disks, arguments, out)
         }
     }
 }
 
-fn print_xml(args: &LibvirtArgs, socket: &Path, out: Output) -> Result<()> {
-    let disks = disks(&args.attach, socket)?;
+fn print_xml(args: &LibvirtArgs, global: &Global, out: Output) -> Result<()> {
+    let disks = disks(&args.attach, global)?;
     disks.iter().for_each(note_mode);
     let mut elements = Vec::new();
     for (disk, letter) in disks.iter().zip(args.target..='z') {
@@ -145,13 +145,13 @@ fn disk_report(disk: &Attachment, xml: Option<String>) -> DiskReport<'_> {
 }
 
 /// Returns the disks that the options choose, of the daemon or of a file.
-fn disks(args: &AttachArgs, socket: &Path) -> Result<Vec<Attachment>> {
+fn disks(args: &AttachArgs, global: &Global) -> Result<Vec<Attachment>> {
     let all = match &args.config {
         Some(file) => from_file(&args.vm, file)?,
         None => {
             let path = format!("/v1/vms/{}/endpoints", percent_encode(&args.vm));
             // Errors of the connection are of this type, those that the daemon answers are not.
-            let answer = (Client::new(socket)?.get(&path)).map_err(|error| {
+            let answer = (global.client()?.get(&path)).map_err(|error| {
                 let or_file = |problem: Problem| problem.or_else("add --config FILE").into();
                 error.downcast().map_or_else(|error| error, or_file)
             })?;

@@ -227,7 +227,7 @@ pub(super) const CONTROL_LISTENERS: KeyInfo = KeyInfo::new(
     "listen",
     KeyKind::Tables(&CONTROL_LISTEN),
     KeyDefault::Unset(""),
-    "further sockets",
+    "further sockets and addresses",
 );
 
 /// `[control]`
@@ -252,6 +252,7 @@ pub(super) const CONTROL_LISTEN: SectionInfo = SectionInfo {
     name: "control.listen",
     keys: &[
         UNIX,
+        TCP,
         LISTEN_MODE,
         LISTEN_OWNER,
         LISTEN_GROUP,

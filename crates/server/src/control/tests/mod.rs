@@ -9,6 +9,7 @@ mod schedules;
 mod scrapes;
 mod simulated_daemon;
 mod stuck;
+mod tokens;
 mod transfers;
 mod tuning;
 mod vms_and_disks;
