@@ -88,14 +88,20 @@ impl Client {
     /// Makes a client of the control API on TCP, with the token in a file.
     ///
     /// # Errors
-    /// If the address is not loopback: the token could be read on the way. Or if the file holds no
-    /// token.
-    pub(crate) fn with_token(address: SocketAddr, file: &Path) -> Result<Client> {
+    /// If the address is not loopback: the token could be read on the way. Or if no file is named,
+    /// or the file holds no token.
+    pub(crate) fn with_token(address: SocketAddr, file: Option<&Path>) -> Result<Client> {
         if !address.ip().to_canonical().is_loopback() {
             let problem = Problem::new("a token is sent to this host alone, without TLS");
             let help = "use an address of loopback, and a tunnel such as `ssh -L` to another host";
             return Err(problem.at(address.to_string()).help(help).into());
         }
+        let Some(file) = file else {
+            let problem = Problem::new("the control API on TCP needs a token");
+            let help = "name its file with --token-file PATH or TIDEGATE_TOKEN_FILE; \
+                        `tidegate token add` makes one";
+            return Err(problem.at(address.to_string()).help(help).into());
+        };
         let authorization = authorization(file)?;
         Client::of(Endpoint::Tcp {
             address,
@@ -208,8 +214,8 @@ impl Client {
                 Problem::new("permission denied for the control socket")
                     .at(socket)
                     .help(
-                        "run this as the daemon's user, or set the socket's mode: \
-                           [control] mode = \"0660\"",
+                        "run this as the daemon's user, or name a socket of [[control.listen]] \
+                           that gives yours a role",
                     )
             }
             _ => Problem::new(format!("cannot reach the daemon: {error}")).at(socket),

@@ -51,7 +51,7 @@ pub(crate) static FORBIDDEN: LogLimit = LogLimit::new("control requests refused"
 pub(crate) static UNAUTHORIZED: LogLimit = LogLimit::new("control requests without a valid token");
 
 /// Every limit: the suppressed lines of one that is missing here are never reported.
-static ALL: [&LogLimit; 9] = [
+static ALL: [&LogLimit; 10] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
     &REFUSED,

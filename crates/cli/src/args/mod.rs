@@ -249,13 +249,7 @@ pub(crate) struct Global {
           default_value = DEFAULT_CONTROL_SOCKET, value_hint = ValueHint::AnyPath)]
     pub(crate) socket: PathBuf,
     /// Loopback address of the control API, in place of the socket
-    #[arg(
-        long,
-        global = true,
-        env = "TIDEGATE_TCP",
-        value_name = "ADDRESS",
-        requires = "token_file"
-    )]
+    #[arg(long, global = true, env = "TIDEGATE_TCP", value_name = "ADDRESS")]
     pub(crate) tcp: Option<SocketAddr>,
     /// File with the token for --tcp
     #[arg(long, global = true, env = "TIDEGATE_TOKEN_FILE", value_name = "PATH",
@@ -266,9 +260,9 @@ pub(crate) struct Global {
 impl Global {
     /// Makes a client of the daemon that the options name.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        match (self.tcp, &self.token_file) {
-            (Some(address), Some(file)) => Client::with_token(address, file),
-            _ => Client::new(&self.socket),
+        match self.tcp {
+            Some(address) => Client::with_token(address, self.token_file.as_deref()),
+            None => Client::new(&self.socket),
         }
     }
 }

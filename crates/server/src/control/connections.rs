@@ -211,7 +211,9 @@ impl TurnedAway {
             self.tasks.len() < TURNED_AWAY_MAX,
             "more connections are answered with 503 than the maximum"
         );
-        let task = self.tasks.spawn(answer_once(stream, move || too_many(full)));
+        let task = self
+            .tasks
+            .spawn(answer_once(stream, move || too_many(full)));
         self.clients.push((client, task));
     }
 }
@@ -262,10 +264,7 @@ async fn serve(
 }
 
 /// Answers a connection's request with `response`, which closes the connection.
-async fn answer_once(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    response: impl Fn() -> Response,
-) {
+async fn answer_once(stream: impl AsyncRead + AsyncWrite + Unpin, response: impl Fn() -> Response) {
     let service = service_fn(|request: Request<Incoming>| {
         let response = closing(response());
         answer(request, |_| async { Ok(response) })

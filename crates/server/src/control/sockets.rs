@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::Api;
-use super::access::Rules;
+use super::access::{Caller, Rules};
 use super::connections::{CONNECTIONS_MAX, Connections};
 use super::error::ApiResult;
 use super::routes;
@@ -186,9 +186,12 @@ mod tests {
         let listener = Listener::new(&bound).expect("a runtime");
         let router = Router::new().route("/", get(async || "served"));
         let connections = Connections::new(router, CONNECTIONS_MAX);
-        let accepting = accept(listener, "c".to_owned(), connections, |_: &Stream| {
-            caller.clone().admitted()
-        });
+        let accepting = accept(
+            listener,
+            "c".to_owned(),
+            connections,
+            |_: &Stream, _: &Peer| caller.clone().admitted(),
+        );
         let client = async {
             let mut stream = UnixStream::connect(&path).await.expect("it listens");
             let request = b"GET / HTTP/1.1\r\nhost: t\r\n\r\n";

@@ -583,7 +583,12 @@ mod tests {
     #[test]
     fn connections_of_one_user_or_of_loopback_have_one_account_key() {
         let key = |text: &str| Peer::Tcp(text.parse().expect("an address")).account_key();
-        for local in ["127.0.0.2:1", "127.255.0.1:9", "[::1]:1", "[::ffff:127.3.0.1]:1"] {
+        for local in [
+            "127.0.0.2:1",
+            "127.255.0.1:9",
+            "[::1]:1",
+            "[::ffff:127.3.0.1]:1",
+        ] {
             assert_eq!(key(local), key("127.0.0.1:1"), "{local}");
         }
         assert_ne!(key("10.0.0.1:1"), key("127.0.0.1:1"));

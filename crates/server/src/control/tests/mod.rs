@@ -2,6 +2,7 @@
 
 mod access;
 mod changes;
+mod confinement;
 mod golden;
 mod learnt_vm_state;
 mod requests;
