@@ -30,6 +30,7 @@ mod report;
 mod resizing;
 mod sandbox;
 mod schedules;
+mod stalls;
 mod tenants;
 mod tls;
 mod tool;

@@ -32,6 +32,8 @@ mod hung_tests;
 mod learnt_state;
 #[cfg(test)]
 mod merge_tests;
+#[cfg(test)]
+mod panic_tests;
 mod removal;
 #[cfg(test)]
 mod reply_tests;

@@ -12,6 +12,7 @@ mod in_place;
 mod isolation;
 mod learnt_state;
 mod long_requests;
+mod nbd_recovery;
 mod profile;
 mod socket_owner;
 mod store;

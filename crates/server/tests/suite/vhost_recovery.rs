@@ -3,7 +3,6 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
@@ -13,6 +12,7 @@ use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 
 use crate::common::Server;
+use crate::common::process::{Process, served_directory, wait_for_end_of_test};
 use crate::common::vhost_guest::{
     ALL, CONFIG_WCE, EVENT_IDX, Guest, INDIRECT_DESC, OUT, read_config, region,
 };
@@ -56,38 +56,6 @@ fn zero(guest: &mut Guest) {
 }
 
 const NAME: &str = "vhost_recovery::every_byte_is_as_in_a_copy_although_the_daemon_is_killed";
-const DIRECTORY: &str = "TIDEGATE_TEST_DIRECTORY";
-
-/// Daemon in a process of its own, which can be killed.
-struct Process(Child);
-
-impl Process {
-    /// Starts this test's binary as the daemon of the disk in a directory.
-    fn start(dir: &Path) -> Process {
-        let test = std::env::current_exe().expect("this test has a file");
-        let child = Command::new(test)
-            .args(["--exact", NAME, "--nocapture"])
-            .env(DIRECTORY, dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        Process(child)
-    }
-
-    /// Kills the daemon as it is.
-    fn kill(&mut self) {
-        self.0.kill().expect("ours");
-        self.0.wait().expect("ours");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Body of the process that is killed: serves until its standard input ends.
 fn serve(dir: &Path) {
@@ -96,38 +64,58 @@ fn serve(dir: &Path) {
     // until its last I/O has ended.
     let server = Server::start(config);
     assert!(socket.exists());
-    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    wait_for_end_of_test();
     server.stop().unwrap();
 }
 
 #[test]
 fn every_byte_is_as_in_a_copy_although_the_daemon_is_killed() {
-    if let Some(dir) = std::env::var_os(DIRECTORY) {
-        return serve(Path::new(&dir));
+    if let Some(dir) = served_directory() {
+        return serve(&dir);
     }
     for (seed, features, queues) in [(4, ALL, 4), (5, PLAIN, 1)] {
-        let dir = on_disk();
-        let socket = dir.path().join("disk.vhost");
-        let mut daemon = Process::start(dir.path());
-        let mut guest = Guest::start_recorded(&socket, features, queues);
-        let mut rng = Pcg64::seed_from_u64(seed);
-        let (mut kills, mut in_flight) = (0, 0);
-        run_beside(&mut guest, queues, SECTORS, 400, seed, |guest| {
-            if rng.random_range(0..25) == 0 {
-                // At any time of a request that was just sent.
-                std::thread::sleep(Duration::from_micros(rng.random_range(0..300)));
-                daemon.kill();
-                kills += 1;
-                in_flight += (0..queues)
-                    .map(|queue| guest.in_flight(queue))
-                    .sum::<usize>();
-                daemon = Process::start(dir.path());
-                guest.reconnect(&socket);
-            }
-        });
-        guest.leave();
-        assert!(kills > 5 && in_flight > kills, "{kills} {in_flight}");
+        assert!(kill_under_load(seed, features, queues, 400) > 5);
     }
+}
+
+#[test]
+#[ignore = "a hundred kills, some minutes"]
+fn every_byte_is_as_in_a_copy_although_the_daemon_is_killed_a_hundred_times() {
+    let mut kills = 0;
+    for seed in 100.. {
+        let (features, queues) = if seed % 2 == 0 { (ALL, 4) } else { (PLAIN, 1) };
+        kills += kill_under_load(seed, features, queues, 800);
+        if kills >= 100 {
+            return;
+        }
+    }
+}
+
+/// Makes requests against a copy while the daemon is killed now and then. Returns the number of
+/// kills.
+fn kill_under_load(seed: u64, features: u64, queues: usize, requests: usize) -> usize {
+    let dir = on_disk();
+    let socket = dir.path().join("disk.vhost");
+    let mut daemon = Process::start(NAME, dir.path());
+    let mut guest = Guest::start_recorded(&socket, features, queues);
+    let mut rng = Pcg64::seed_from_u64(seed);
+    let (mut kills, mut in_flight) = (0, 0);
+    run_beside(&mut guest, queues, SECTORS, requests, seed, |guest| {
+        if rng.random_range(0..25) == 0 {
+            // At any time of a request that was just sent.
+            std::thread::sleep(Duration::from_micros(rng.random_range(0..300)));
+            daemon.kill();
+            kills += 1;
+            in_flight += (0..queues)
+                .map(|queue| guest.in_flight(queue))
+                .sum::<usize>();
+            daemon = Process::start(NAME, dir.path());
+            guest.reconnect(&socket);
+        }
+    });
+    guest.leave();
+    assert!(in_flight > kills, "{kills} {in_flight}");
+    kills
 }
 
 #[test]

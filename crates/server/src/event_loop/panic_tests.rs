@@ -1,0 +1,39 @@
+//! A loop that panics: its clients are cut off, its neighbours end in order, and the daemon says
+//! which device it was.
+
+use crate::command::{Command, LoopCall};
+use crate::common::{Server, device, disk, single, vm};
+use crate::config::DeviceKind;
+use crate::daemon::RunError;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_loop_that_panics_cuts_off_its_clients_and_ends_its_neighbours_in_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = single(dir.path(), DeviceKind::Memory, None, MIB);
+    let path = dir.path().join("other.raw");
+    config.devices.push(device("other", DeviceKind::File));
+    let other = disk("other", Some(path.clone()), MIB);
+    config.vms.push(vm("other", 1, vec![other]));
+    let server = Server::start(config);
+    let (mut client, mut neighbour) = (server.connect("disk"), server.connect("other"));
+    client.write(0, &[1; 4096]);
+    neighbour.write(4096, &[2; 4096]);
+    let panic = Command::Call(LoopCall(Box::new(|| {
+        panic!("a bug, as this test wants it")
+    })));
+    let sent = server.handle.devices().send(0, panic);
+    sent.expect("the loop runs");
+    assert!(client.is_cut_off());
+    // In order: the connection ends between two replies.
+    assert_eq!(neighbour.receive_if_any_whole(), None);
+    let ended = server.stop().expect_err("a loop has panicked");
+    assert!(
+        matches!(&ended, RunError::Panicked(device) if device == "device"),
+        "{ended}"
+    );
+    let bytes = std::fs::read(path).expect("the disk is there");
+    assert_eq!(bytes[4096..8192], [2; 4096]);
+    assert_eq!(bytes.len() as u64, MIB);
+}
