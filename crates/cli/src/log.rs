@@ -17,6 +17,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate_report::printable_line;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Maximum number of waiting lines.
@@ -48,9 +49,10 @@ impl Shared {
     }
 
     fn push(&self, line: &[u8]) {
+        let line = one_line(line);
         let mut queue = self.queue();
         if queue.lines.len() < MAX_LINES {
-            queue.lines.push_back(line.to_vec());
+            queue.lines.push_back(line);
             self.changed.notify_all();
         } else {
             queue.lost += 1;
@@ -86,6 +88,18 @@ impl Shared {
         }
         queue.done = true;
         self.changed.notify_all();
+    }
+}
+
+/// Returns a line as it is written: names from clients, files and the control API can neither end
+/// it nor give orders to a terminal.
+fn one_line(line: &[u8]) -> Vec<u8> {
+    match str::from_utf8(line) {
+        Ok(text) => printable_line(text).into_owned().into_bytes(),
+        // A writer of lines writes text; anything else keeps no control characters either.
+        Err(_) => printable_line(&String::from_utf8_lossy(line))
+            .into_owned()
+            .into(),
     }
 }
 
@@ -179,6 +193,28 @@ mod tests {
         let written = page.0.lock().expect("no test thread has panicked").clone();
         let expected: String = (0..1000).map(|i| format!("{i}\n")).collect();
         assert_eq!(String::from_utf8(written).expect("text"), expected);
+    }
+
+    #[test]
+    fn names_in_a_line_cannot_forge_another_or_move_the_cursor() {
+        let shared = Shared::default();
+        let mut lines = Lines(Arc::new(shared));
+        let hostile = "client refused: \u{1b}[2J\n2026 ERROR forged\r\u{9b}A\u{202e}txt\n";
+        lines.write_all(hostile.as_bytes()).expect("never fails");
+        lines
+            .write_all(b"not text: \xff\x1b]0;title\x07\n")
+            .expect("never fails");
+        lines.0.queue().closed = true;
+        let mut out = Vec::new();
+        lines.0.write(&mut out);
+        let written = String::from_utf8(out).expect("text");
+        assert_eq!(written.lines().count(), 2, "{written:?}");
+        let moves = |c: char| c.is_control() && c != '\n';
+        assert!(!written.contains(moves), "{written:?}");
+        assert!(
+            written.contains("\\u001b[2J\\n2026 ERROR forged\\u000d"),
+            "{written:?}"
+        );
     }
 
     #[test]

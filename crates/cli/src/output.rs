@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
-use tidegate_report::{Style, Table};
+use tidegate_report::{Style, Table, printable};
 
 use crate::args::{Format, Global};
 
@@ -43,13 +43,10 @@ impl Output {
         self.style
     }
 
-    /// Prints text, with digits grouped on a terminal and plain elsewhere.
+    /// Prints text, with digits grouped on a terminal and plain elsewhere. Names in it cannot give
+    /// orders to a terminal.
     pub(crate) fn text(self, text: &str) -> io::Result<()> {
-        let text = self.style.group_digits(text);
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        // A row of `--follow` must be seen at once, also through a pipe.
-        out.flush()
+        write_out(&printable(&self.style.group_digits(text)))
     }
 
     /// Draws text on a terminal over the `drawn` lines of the last picture. Long lines are cut off
@@ -58,7 +55,9 @@ impl Output {
     /// # Errors
     /// If standard output cannot be written.
     pub(crate) fn redraw(self, text: &str, drawn: usize) -> io::Result<()> {
-        self.text(&format!("{}\x1b[?7l{text}\x1b[?7h", erase(drawn)))
+        let text = self.style.group_digits(text);
+        let text = printable(&text);
+        write_out(&format!("{}\x1b[?7l{text}\x1b[?7h", erase(drawn)))
     }
 
     /// Clears the last picture, which had `drawn` lines.
@@ -66,7 +65,7 @@ impl Output {
     /// # Errors
     /// If standard output cannot be written.
     pub(crate) fn clear(self, drawn: usize) -> io::Result<()> {
-        self.text(&erase(drawn))
+        write_out(&erase(drawn))
     }
 
     /// Prints a table.
@@ -87,6 +86,13 @@ impl Output {
     }
 }
 
+/// Writes to standard output at once: a row of `--follow` must be seen, also through a pipe.
+fn write_out(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
 /// Returns the escape sequence that moves the cursor up by `lines` and clears everything below.
 fn erase(lines: usize) -> String {
     match lines {
@@ -98,7 +104,7 @@ fn erase(lines: usize) -> String {
 /// Prints a line on standard error. Unlike `eprintln!`, does not panic if standard error is closed.
 pub(crate) fn tell(line: impl std::fmt::Display) {
     let line = Style::Plain.group_digits(&line.to_string());
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", printable(&line));
 }
 
 /// Returns true if the error is a closed pipe on standard output, as with `| head`.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use tidegate_api::error::{ErrorBody, Problem as ApiProblem};
-use tidegate_report::Style;
+use tidegate_report::{Style, printable};
 use tidegate_server::backing::OpenError;
 use tidegate_server::config::{ConfigErrors, Place};
 use tidegate_server::daemon::StartError;
@@ -171,6 +171,7 @@ pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> anyhow::Error
 pub(crate) fn report(error: &anyhow::Error) {
     // A closed standard error leaves no way to report, so a failure is ignored.
     let text = Style::Plain.group_digits(&text(error));
+    let text = printable(&text);
     let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
 }
 

@@ -8,11 +8,13 @@
 mod csv;
 mod page;
 mod plot;
+mod printable;
 mod style;
 mod table;
 
 pub use csv::csv_record;
 pub use page::Page;
 pub use plot::{Agreement, Axis, Glyphs, Pairs, Plot, Point, Screen, Series, Unit, svg};
+pub use printable::{printable, printable_line};
 pub use style::{Style, Tone};
 pub use table::{Align, Cell, Table};

@@ -2,6 +2,8 @@
 
 use tidegate_units::human::GROUP;
 
+use crate::printable::is_order;
+
 /// Support of colours by the reader's terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Style {
@@ -78,12 +80,12 @@ impl Tone {
     }
 }
 
-/// Replaces line breaks and other control characters by spaces, so that a name from outside cannot
-/// move the terminal's cursor.
+/// Replaces line breaks and other orders to a terminal by spaces, so that a name from outside can
+/// neither move the cursor nor turn a row around.
 pub(crate) fn one_line(text: impl Into<String>) -> String {
     let text: String = text.into();
-    if text.contains(char::is_control) {
-        text.replace(char::is_control, " ")
+    if text.contains(is_order) {
+        text.replace(is_order, " ")
     } else {
         text
     }

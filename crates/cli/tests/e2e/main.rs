@@ -20,6 +20,7 @@ mod guest_linux;
 mod guest_migration;
 mod guest_vhost_user;
 mod held_writes;
+mod hostile_names;
 mod hypervisors;
 mod listing;
 mod media;

@@ -99,7 +99,7 @@ pub(in crate::config) const EXPORT: KeyInfo = KeyInfo::new(
     "export",
     KeyKind::Form(&TextForm {
         what: "text",
-        pattern: "^[^\\u0000-\\u001f\\u007f]{1,4096}$",
+        pattern: "^[^\\u0000-\\u001f\\u007f-\\u009f]{1,4096}$",
     }),
     KeyDefault::Unset("the VM's name"),
     "NBD export name, unique over all VMs",
