@@ -58,8 +58,8 @@ impl Inactive {
             Inactive::HandedOver => "handed over with its guest: another host may have its file",
             Inactive::LockedElsewhere => {
                 "not served: another process had locked its file when the daemon started; it is \
-                 served once a guest runs here by vhost-user, or after a restart of the daemon once \
-                 no other host uses the file"
+                 served once a guest runs here by vhost-user, or after a restart of the daemon \
+                 once no other host uses the file"
             }
         }
     }

@@ -22,8 +22,8 @@ pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
 /// Section `[control]`.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// Listener of the section itself: a unix socket, whose clients are administrators unless the file says
-    /// otherwise.
+    /// Listener of the section itself: a unix socket, whose clients are administrators unless the
+    /// file says otherwise.
     pub main: ControlListenConfig,
     /// Listeners of `[[control.listen]]`.
     pub others: Vec<ControlListenConfig>,
@@ -238,8 +238,8 @@ fn listener(
     })
 }
 
-/// Reads the roles that a socket gives. Without `key` every process has the role `default`, but none
-/// where accounts are listed: a list says who has a role, so that others have none.
+/// Reads the roles that a socket gives. Without `key` every process has the role `default`, but
+/// none where accounts are listed: a list says who has a role, so that others have none.
 fn access(
     section: &mut Section<'_>,
     key: &KeyInfo,

@@ -6,9 +6,9 @@
 //!     +-- a new connection needs the place: closed
 //! ```
 //!
-//! Each listener serves a maximum of connections at a time, and at most half of them for one client:
-//! a user at a unix socket, an address at TCP. Past either, the one that has been idle for longest
-//! is closed. If all have a request in progress, a new connection is answered with 503 and
+//! Each listener serves a maximum of connections at a time, and at most half of them for one
+//! client: a user at a unix socket, an address at TCP. Past either, the one that has been idle for
+//! longest is closed. If all have a request in progress, a new connection is answered with 503 and
 //! `Retry-After`.
 //!
 //! A request in progress is never cut off for another client. Its client has deadlines, so that it
@@ -188,9 +188,9 @@ struct TurnedAway {
 }
 
 impl TurnedAway {
-    /// Answers a connection with 503. Waits while [`TURNED_AWAY_MAX`] are being answered; closes the
-    /// connection without an answer if the client has its share of them, so that others need not
-    /// wait for one that takes no answers.
+    /// Answers a connection with 503. Waits while [`TURNED_AWAY_MAX`] are being answered; closes
+    /// the connection without an answer if the client has its share of them, so that others need
+    /// not wait for one that takes no answers.
     async fn add(
         &mut self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -385,8 +385,8 @@ mod tests {
             .expect("it reads");
     }
 
-    /// Answers `/fast` at once, `/slow` after a notification of `go`, `/large` with [`LARGE`] bytes,
-    /// and `/taken` once it has the body.
+    /// Answers `/fast` at once, `/slow` after a notification of `go`, `/large` with [`LARGE`]
+    /// bytes, and `/taken` once it has the body.
     fn router(go: Arc<Notify>) -> Router {
         let slow = move || async move {
             go.notified().await;

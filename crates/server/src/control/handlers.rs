@@ -295,8 +295,8 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} does not support {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
         "GET to read; PUT .../policy, PATCH .../objective, PUT .../learnt, PUT and DELETE .../job, \
-         POST and DELETE .../schedule and .../faults, POST /v1/tokens, DELETE /v1/tokens/{name} and \
-         .../known, PUT and DELETE \
+         POST and DELETE .../schedule and .../faults, POST /v1/tokens, DELETE /v1/tokens/{name} \
+         and .../known, PUT and DELETE \
          /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

@@ -138,8 +138,8 @@ fn bind(listen: &ControlListenConfig) -> Result<(Bound, Option<Rules>), BindErro
     Ok((Bound::new(&listen.address, &listen.owner)?, rules))
 }
 
-/// Accepts the clients of a listener until the future is dropped. `caller` describes a client, or is
-/// the error with which it is refused.
+/// Accepts the clients of a listener until the future is dropped. `caller` describes a client, or
+/// is the error with which it is refused.
 async fn accept<C: Clone + Send + Sync + 'static>(
     listener: Listener,
     name: String,

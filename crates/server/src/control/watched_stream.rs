@@ -1,9 +1,9 @@
 //! Streams of the control API's connections: what a client does, and deadlines for it.
 //!
-//! A client that has sent the first byte of a request has [`HEAD_TIMEOUT`] for the rest of its head;
-//! one that is sent an answer has to take some of it every [`WRITE_TIMEOUT`]. The connection ends
-//! otherwise, because it has a place that others may need. An idle connection has no deadline here:
-//! it makes room.
+//! A client that has sent the first byte of a request has [`HEAD_TIMEOUT`] for the rest of its
+//! head; one that is sent an answer has to take some of it every [`WRITE_TIMEOUT`]. The connection
+//! ends otherwise, because it has a place that others may need. An idle connection has no deadline
+//! here: it makes room.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! File of a unix socket between its bind and its rename, in a directory whose owner may be hostile.
+//! File of a unix socket between its bind and its rename, in a directory whose owner may be
+//! hostile.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;

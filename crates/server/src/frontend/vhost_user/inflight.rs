@@ -58,8 +58,8 @@ const COUNTERS: u64 = 1 << 63;
 /// Version of the format of queues; 0 in memory that no back-end has used yet.
 const QUEUE_VERSION: u16 = 1;
 
-/// Bytes behind the last queue, which only Tidegate uses: a word that marks them, their version, the
-/// cache mode, and whether the guest has run.
+/// Bytes behind the last queue, which only Tidegate uses: a word that marks them, their version,
+/// the cache mode, and whether the guest has run.
 const TAIL: usize = 64;
 const TAIL_WORD: [u8; 8] = *b"tidegate";
 const TAIL_VERSION: [u8; 2] = 1u16.to_le_bytes();
