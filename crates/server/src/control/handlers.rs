@@ -8,7 +8,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidegate_api::health::Severity;
+use tidegate_api::health::{Reason, Severity};
 use tidegate_api::query::{ChangeQuery, StatsQuery};
 use tidegate_api::stats::StatsView;
 use tidegate_core::bandwidth_samples::SECONDS_KEPT;
@@ -34,12 +34,41 @@ impl<P: Plane> Api<P> {
         in_time(name, self.plane.snapshot(device)).await
     }
 
+    /// Returns snapshots of all devices, which are later than the call and shared by all who ask
+    /// meanwhile: requests without end must not occupy the loops.
+    ///
+    /// # Errors
+    /// 503 if an event loop does not answer.
     pub(super) async fn snapshots(&self) -> ApiResult<Vec<DeviceSnapshot>> {
-        let mut all = Vec::new();
-        for (index, (name, _)) in self.plane.devices().iter().enumerate() {
-            all.push(self.snapshot(index, name).await?);
-        }
-        Ok(all)
+        let api = self.clone();
+        let make = move || async move {
+            let mut all = Vec::new();
+            for (index, (name, _)) in api.plane.devices().iter().enumerate() {
+                all.push(api.snapshot(index, name).await?);
+            }
+            Ok::<_, ApiError>(all)
+        };
+        self.snapshots.get(make).await?
+    }
+
+    /// Returns the reasons why the daemon is less than healthy, shared as
+    /// [`snapshots`](Self::snapshots) are.
+    async fn health_reasons(&self) -> ApiResult<Vec<Reason>> {
+        let api = self.clone();
+        let make = move || async move {
+            let mut reasons = api.plane.problems();
+            for (index, (name, _)) in api.plane.devices().iter().enumerate() {
+                match api.snapshot(index, name).await {
+                    // A stuck loop is a finding of the request, not a failure of it.
+                    Err(error) => {
+                        reasons.push(health::loop_not_answering(name, error.body.error.what));
+                    }
+                    Ok(device) => reasons.extend(health::device_reasons(&device)),
+                }
+            }
+            reasons
+        };
+        self.health.get(make).await
     }
 
     /// Returns the index of a device.
@@ -257,21 +286,14 @@ pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiR
     Ok(ok(&StatsView { vms: vms.collect() }))
 }
 
-pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> Response {
-    let mut reasons = api.plane.problems();
-    for (index, (name, _)) in api.plane.devices().iter().enumerate() {
-        match api.snapshot(index, name).await {
-            // A stuck loop is a finding of this request, not a failure of it.
-            Err(error) => reasons.push(health::loop_not_answering(name, error.body.error.what)),
-            Ok(device) => reasons.extend(health::device_reasons(&device)),
-        }
-    }
+pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
+    let reasons = api.health_reasons().await?;
     let health = health::report(reasons);
     let code = match health.status {
         Severity::Ok | Severity::Degraded => StatusCode::OK,
         Severity::Failing => StatusCode::SERVICE_UNAVAILABLE,
     };
-    json(code, &health)
+    Ok(json(code, &health))
 }
 
 pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {

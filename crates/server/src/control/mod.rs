@@ -24,6 +24,7 @@ mod request_body;
 mod routes;
 mod schedule;
 mod scrapes;
+mod shared;
 mod sockets;
 #[cfg(test)]
 mod tests;
@@ -36,10 +37,14 @@ mod watched_stream;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate_api::health::Reason;
 use tokio::sync::{Mutex, Notify};
 
+use error::ApiResult;
 use schedule::{Clock, Held};
+use shared::Shared;
 
+use crate::command::DeviceSnapshot;
 use crate::tokens::Tokens;
 
 pub use sockets::{SocketError, Sockets};
@@ -66,6 +71,10 @@ pub(crate) struct Api<P> {
     held: Arc<std::sync::Mutex<Held>>,
     /// Tokens of clients on TCP.
     tokens: Arc<Tokens>,
+    /// Snapshots of all devices.
+    snapshots: Shared<ApiResult<Vec<DeviceSnapshot>>>,
+    /// Reasons of `/healthz`.
+    health: Shared<Vec<Reason>>,
 }
 
 impl<P> Api<P> {
@@ -77,6 +86,8 @@ impl<P> Api<P> {
             rescheduled: Arc::default(),
             held: Arc::default(),
             tokens: Arc::new(Tokens::load(None)),
+            snapshots: Shared::exact(),
+            health: Shared::exact(),
         }
     }
 

@@ -2,10 +2,9 @@
 //! control API.
 //!
 //! An answer asks every event loop. A client may send requests without end, and the loops must not
-//! be occupied by them, so an answer is made at most every [`ANSWER_INTERVAL`] and shared by all
-//! who ask meanwhile.
+//! be occupied by them, so an answer is used for [`ANSWER_INTERVAL`] and shared by all who ask
+//! meanwhile ([`shared`](super::shared)).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,17 +13,16 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use super::Api;
-use super::error::ApiError;
+use super::error::{ApiError, ApiResult};
 use super::handlers;
 use super::plane::Plane;
+use super::shared::Shared;
 
 /// Connections that a listener of metrics serves at a time.
 pub(super) const SCRAPERS_MAX: usize = 32;
-/// Time between two answers that are made.
+/// Time for which an answer is used, from its beginning.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Paths that are served.
@@ -37,19 +35,8 @@ enum Page {
 #[derive(Clone)]
 struct Scrapes<P> {
     api: Api<P>,
-    health: Arc<Shared>,
-    metrics: Arc<Shared>,
-}
-
-/// Answer that clients share. The lock is held while an answer is made.
-#[derive(Default)]
-struct Shared(Mutex<Last>);
-
-#[derive(Default)]
-struct Last {
-    /// Time at which the last answer was begun, even if its client left before it was complete.
-    begun: Option<Instant>,
-    answer: Option<Answer>,
+    health: Shared<ApiResult<Answer>>,
+    metrics: Shared<ApiResult<Answer>>,
 }
 
 #[derive(Clone)]
@@ -60,13 +47,17 @@ struct Answer {
 }
 
 impl Answer {
-    async fn of(response: Response) -> Result<Answer, axum::Error> {
+    async fn of(response: Response) -> ApiResult<Answer> {
         let (head, body) = response.into_parts();
+        // A body of the daemon's own, which is in memory already.
+        let body = to_bytes(body, usize::MAX).await.map_err(|error| {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            ApiError::new(status, error.to_string(), "body")
+        })?;
         Ok(Answer {
             status: head.status,
             headers: head.headers,
-            // A body of the daemon's own, which is in memory already.
-            body: to_bytes(body, usize::MAX).await?,
+            body,
         })
     }
 }
@@ -81,8 +72,8 @@ impl IntoResponse for Answer {
 pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
     let scrapes = Scrapes {
         api,
-        health: Arc::default(),
-        metrics: Arc::default(),
+        health: Shared::reused_for(ANSWER_INTERVAL),
+        metrics: Shared::reused_for(ANSWER_INTERVAL),
     };
     let health =
         |State(scrapes): State<Scrapes<P>>| async move { scrapes.page(Page::Health).await };
@@ -97,37 +88,22 @@ pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
 }
 
 impl<P: Plane> Scrapes<P> {
-    /// Returns the answer to a request for a page, at most [`ANSWER_INTERVAL`] old.
-    async fn page(&self, page: Page) -> Response {
+    /// Returns the answer to a request for a page, at most [`ANSWER_INTERVAL`] old unless it takes
+    /// longer to make.
+    async fn page(&self, page: Page) -> ApiResult<Answer> {
         let shared = match page {
             Page::Health => &self.health,
             Page::Metrics => &self.metrics,
         };
-        let mut last = shared.0.lock().await;
-        if let Some(begun) = last.begun {
-            let next = begun + ANSWER_INTERVAL;
-            if let Some(answer) = &last.answer
-                && Instant::now() < next
-            {
-                return answer.clone().into_response();
-            }
-            // Only if the client of the last one left before it was complete.
-            tokio::time::sleep_until(next).await;
-        }
-        last.begun = Some(Instant::now());
-        last.answer = None;
         let state = State(self.api.clone());
-        let response = match page {
-            Page::Health => handlers::health(state).await,
-            Page::Metrics => handlers::metrics(state).await.into_response(),
+        let make = move || async move {
+            let response = match page {
+                Page::Health => handlers::health(state).await.into_response(),
+                Page::Metrics => handlers::metrics(state).await.into_response(),
+            };
+            Answer::of(response).await
         };
-        match Answer::of(response).await {
-            Ok(answer) => last.answer.insert(answer).clone().into_response(),
-            Err(error) => {
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                ApiError::new(status, error.to_string(), "body").into_response()
-            }
-        }
+        shared.get(make).await?
     }
 }
 
