@@ -32,8 +32,8 @@ use crate::ring::sys;
 pub(super) struct Rules {
     everyone: Option<Role>,
     root: Role,
-    /// User of the daemon.
-    own: u32,
+    /// User of the daemon; `None` if others may count as that user.
+    own: Option<u32>,
     users: Vec<(u32, Role)>,
     groups: Vec<(u32, Role)>,
 }
@@ -54,7 +54,7 @@ impl Rules {
         Ok(Rules {
             everyone: config.everyone,
             root: config.root,
-            own: sys::own_user(),
+            own: distinct(sys::own_user(), sys::overflow_user()),
             users,
             groups,
         })
@@ -62,7 +62,7 @@ impl Rules {
 
     /// Returns the highest role that applies to a process; `None` if none does.
     fn role_of(&self, process: &Credentials) -> Option<Role> {
-        let is_root = process.user == 0 || process.user == self.own;
+        let is_root = process.user == 0 || Some(process.user) == self.own;
         let users = self.users.iter().filter(|(user, _)| process.user == *user);
         let groups = (self.groups.iter())
             .filter(|(group, _)| process.group == *group || process.groups.contains(group));
@@ -80,6 +80,12 @@ impl Rules {
             role: process.and_then(|process| self.role_of(process)),
         }
     }
+}
+
+/// Returns the user of the daemon, unless it is the overflow user: the kernel shows every process
+/// of a user namespace as that one if the process's user is not mapped.
+fn distinct(own: u32, overflow: u32) -> Option<u32> {
+    (own != overflow).then_some(own)
 }
 
 /// Client at the other end of a connection, as an extension of its requests.
@@ -268,7 +274,7 @@ mod tests {
         let rules = Rules {
             everyone: None,
             root: Role::Admin,
-            own: 900,
+            own: distinct(900, 65534),
             users: vec![(1000, Role::Operate), (1001, Role::Read)],
             groups: vec![(50, Role::Read), (51, Role::Admin)],
         };
@@ -300,7 +306,15 @@ mod tests {
         ] {
             assert_eq!(open.role_of(&who), Some(expected), "{who:?}");
         }
-        let unknown = open.caller(None);
+        let as_nobody = Rules {
+            own: distinct(65534, 65534),
+            everyone: None,
+            ..open
+        };
+        let unmapped = process(65534, 65534, &[]);
+        assert_eq!(as_nobody.role_of(&unmapped), None);
+        assert_eq!(as_nobody.role_of(&process(0, 0, &[])), Some(Role::Read));
+        let unknown = as_nobody.caller(None);
         assert!(
             matches!(unknown, Caller::Process { role: None, .. }),
             "the kernel does not say who it is"

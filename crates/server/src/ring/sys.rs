@@ -14,7 +14,7 @@ use std::time::Duration;
 mod accounts;
 mod unix_sockets;
 
-pub use accounts::{group_id, own_user, user_id};
+pub use accounts::{group_id, overflow_user, own_user, user_id};
 pub use unix_sockets::{is_listened_on, peer_groups};
 
 /// Idle time after which the kernel sends keepalive probes on a TCP connection (`TCP_KEEPIDLE`).

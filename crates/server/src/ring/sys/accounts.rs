@@ -56,6 +56,18 @@ fn account_id(
     }
 }
 
+/// User as which the kernel shows users of other user namespaces, unless it is configured otherwise
+/// (`DEFAULT_OVERFLOWUID`).
+const DEFAULT_OVERFLOW_USER: u32 = 65534;
+
+/// Returns the number of the overflow user: the kernel shows a process of a user namespace as this
+/// user if the process's own user is not mapped.
+pub fn overflow_user() -> u32 {
+    // A service may be denied /proc/sys.
+    let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    text.trim().parse().unwrap_or(DEFAULT_OVERFLOW_USER)
+}
+
 /// Returns the number of the user that this process acts as.
 pub fn own_user() -> u32 {
     // SAFETY: takes nothing and cannot fail.
