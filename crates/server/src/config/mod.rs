@@ -58,7 +58,7 @@ pub use tidegate_config::{
     ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, enforced_parts, objective,
     policy, schedule, unenforced,
 };
-pub use tls::{TlsClientConfig, TlsConfig};
+pub use tls::{ClientName, TlsClientConfig, TlsConfig};
 
 /// Configuration with the warnings about it.
 pub type Loaded = tidegate_config::Loaded<Config>;

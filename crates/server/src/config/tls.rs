@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tidegate_config::node::Value;
 use tidegate_config::{Field, Names, Place, Section};
 use tidegate_core::names::nearest;
 
@@ -35,12 +36,51 @@ pub struct TlsConfig {
 /// Section `[[listen.tls.client]]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsClientConfig {
-    /// DNS names, in lower case, and URIs of the client.
-    pub names: Vec<String>,
+    /// Subject alternative names, one of which a certificate of the client has.
+    pub names: Vec<ClientName>,
     /// VMs all of whose disks the client has.
     pub vms: Vec<String>,
     /// Further exports that the client has.
     pub exports: Vec<String>,
+}
+
+/// Subject alternative name of a client. A DNS name never equals a URI with the same text, because
+/// name constraints of an authority that is confined to DNS names do not concern URIs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClientName {
+    /// DNS name, in lower case.
+    Dns(String),
+    /// URI, which compares with its case.
+    Uri(String),
+}
+
+impl ClientName {
+    /// Reads a name of the configuration: a URI has a scheme. `None` if the text is neither.
+    pub fn parse(text: &str) -> Option<ClientName> {
+        if is_uri(text) {
+            return Some(ClientName::Uri(text.to_owned()));
+        }
+        let is_label = |label: &str| {
+            let sound = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+            (1..=63).contains(&label.len()) && label.bytes().all(sound)
+        };
+        let is_dns = text.len() <= 253 && text.split('.').all(is_label);
+        // DNS names compare without case.
+        is_dns.then(|| ClientName::Dns(text.to_ascii_lowercase()))
+    }
+}
+
+/// Returns true for a URI of RFC 3986: a scheme, a colon, and visible characters of ASCII.
+fn is_uri(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once(':') else {
+        return false;
+    };
+    let starts = scheme.starts_with(|c: char| c.is_ascii_alphabetic());
+    let goes_on = scheme
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let visible = !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_graphic());
+    starts && goes_on && visible
 }
 
 impl TlsConfig {
@@ -142,6 +182,16 @@ fn table(
     let clients: Vec<_> = (fields.iter())
         .map(|field| client(field, offered_here, known))
         .collect();
+    // Without a section every client has every export, which a list without one cannot mean.
+    if let Some(field) = section.find(keys::CLIENTS.name)
+        && matches!(&field.node().value, Value::List(list) if list.is_empty())
+    {
+        field.error(
+            "the list has no client, and without one every certificate has every export",
+            "add [[listen.tls.client]] with names and vms, or leave `client` out if every client \
+             that is admitted may open every export",
+        );
+    }
     if let Some(None) = client_ca {
         let needs = [
             (client_crl != Some(None), "client_crl"),
@@ -188,7 +238,7 @@ fn client(field: &Field<'_>, offered_here: &[String], known: Known<'_>) -> Optio
 }
 
 /// Reads the names of a client.
-fn names(field: &Field<'_>) -> Option<Vec<String>> {
+fn names(field: &Field<'_>) -> Option<Vec<ClientName>> {
     let mut names = Some(Vec::new());
     let fields = field.elements()?;
     if fields.is_empty() {
@@ -196,7 +246,7 @@ fn names(field: &Field<'_>) -> Option<Vec<String>> {
         return None;
     }
     for field in fields {
-        match field.text().map(|text| (text, name(text))) {
+        match field.text().map(|text| (text, ClientName::parse(text))) {
             Some((_, Some(name))) => {
                 if let Some(names) = &mut names {
                     names.push(name);
@@ -213,29 +263,6 @@ fn names(field: &Field<'_>) -> Option<Vec<String>> {
         }
     }
     names
-}
-
-/// Returns a client's name in the form in which it is compared; `None` if it cannot be one.
-fn name(text: &str) -> Option<String> {
-    let is_uri = |text: &str| {
-        // RFC 3986: scheme, colon, and nothing but visible characters of ASCII.
-        let (scheme, rest) = text.split_once(':')?;
-        let starts = scheme.starts_with(|c: char| c.is_ascii_alphabetic());
-        let goes_on = scheme
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-        let visible = !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_graphic());
-        (starts && goes_on && visible).then_some(())
-    };
-    if is_uri(text).is_some() {
-        return Some(text.to_owned());
-    }
-    let is_label = |label: &str| {
-        let sound = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-        (1..=63).contains(&label.len()) && label.bytes().all(sound)
-    };
-    // DNS names compare without case.
-    (text.len() <= 253 && text.split('.').all(is_label)).then(|| text.to_ascii_lowercase())
 }
 
 /// Reads names of VMs; those that are not there may be added later.
@@ -299,7 +326,10 @@ mod tests {
         // Names of DNS have no case, URIs do.
         assert_eq!(
             tls.clients[0].names,
-            ["host-a.example", "spiffe://Example/a"]
+            [
+                ClientName::Dns("host-a.example".to_owned()),
+                ClientName::Uri("spiffe://Example/a".to_owned()),
+            ]
         );
         assert_eq!(
             (&tls.clients[0].vms[..], tls.clients[0].exports.len()),

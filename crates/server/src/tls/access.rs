@@ -3,7 +3,7 @@
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use crate::config::TlsConfig;
+use crate::config::{ClientName, TlsConfig};
 
 /// Exports that a client may open; all others are unknown to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ impl Access {
             return Access::All;
         }
         let names = certificate.map(names).unwrap_or_default();
-        let has = |name: &String| names.contains(name);
+        let has = |name: &ClientName| names.contains(name);
         let (mut vms, mut exports) = (Vec::new(), config.plain_exports.clone());
         for client in config
             .clients
@@ -61,15 +61,18 @@ impl Access {
     }
 }
 
-/// Returns the DNS names, in lower case, and the URIs of a certificate. The subject's common name
-/// is none of them.
-fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+/// Returns the DNS names and the URIs of a certificate. The subject's common name is none of them.
+fn names(certificate: &CertificateDer<'_>) -> Vec<ClientName> {
     // One that was verified is well-formed; without names a client has nothing.
     let Ok(certificate) = EndEntityCert::try_from(certificate) else {
         return Vec::new();
     };
     // A wildcard compares as the text that it is, so it equals no name of the configuration.
-    let dns = certificate.valid_dns_names().map(str::to_ascii_lowercase);
-    let uris = certificate.valid_uri_names().map(str::to_owned);
+    let dns = certificate
+        .valid_dns_names()
+        .map(|name| ClientName::Dns(name.to_ascii_lowercase()));
+    let uris = certificate
+        .valid_uri_names()
+        .map(|name| ClientName::Uri(name.to_owned()));
     dns.chain(uris).collect()
 }

@@ -41,12 +41,25 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Issues a certificate for DNS names, and for URIs where there is a colon.
-    pub(super) fn issue(&self, names: &[&str], (from, to): Years) -> Identity {
+    /// Issues a certificate for DNS names, and for URIs where there is a colon. `URI:` in front
+    /// makes any text a URI, as with OpenSSL.
+    pub(super) fn issue(&self, names: &[&str], years: Years) -> Identity {
+        self.issue_for(names, years, &[])
+    }
+
+    /// Issues a certificate as [`Authority::issue`] does, for some purposes; if there are none, the
+    /// certificate does not confine them.
+    pub(super) fn issue_for(
+        &self,
+        names: &[&str],
+        (from, to): Years,
+        purposes: &[ExtendedKeyUsagePurpose],
+    ) -> Identity {
         let text = |name: &str| Ia5String::try_from(name).unwrap();
-        let name = |name: &&str| match name.contains(':') {
-            true => SanType::URI(text(name)),
-            false => SanType::DnsName(text(name)),
+        let name = |name: &&str| match name.strip_prefix("URI:") {
+            Some(uri) => SanType::URI(text(uri)),
+            None if name.contains(':') => SanType::URI(text(name)),
+            None => SanType::DnsName(text(name)),
         };
         let mut params = CertificateParams::default();
         params.subject_alt_names = names.iter().map(name).collect();

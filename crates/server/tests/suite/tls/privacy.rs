@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::path::Path;
 
-use tidegate_server::config::{Config, TlsClientConfig, TlsConfig};
+use tidegate_server::config::{ClientName, Config, TlsClientConfig, TlsConfig};
 
 use super::authority::{Authority, VALID, write};
 use super::bridge::{TlsClient, ask, named, option, plain};
@@ -24,7 +24,10 @@ const ERR_UNKNOWN: u32 = 1 << 31 | 6;
 fn client(names: &[&str], vms: &[&str], exports: &[&str]) -> TlsClientConfig {
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     TlsClientConfig {
-        names: owned(names),
+        names: names
+            .iter()
+            .filter_map(|name| ClientName::parse(name))
+            .collect(),
         vms: owned(vms),
         exports: owned(exports),
     }
@@ -118,6 +121,8 @@ fn clients_see_and_open_their_own_exports_alone() {
         // A wildcard is no client's name.
         (&["*.example"], &[]),
         (&["oltp", "iso"], &[]),
+        // A URI is no DNS name, whatever its text: name constraints for DNS do not concern it.
+        (&["URI:a.example", "URI:b.example"], &[]),
         (&[], &[]),
     ] {
         let identity = authority.issue(names, VALID);
