@@ -482,11 +482,14 @@ impl Ending {
         }
         let tls = self.tls.take();
         let (ended, transfers) = self.join();
-        if let Some(tls) = tls {
-            // The last replies are with the threads for TLS.
-            tls.finished().await;
-        }
-        snapshots.finish(learnt, transfers).await;
+        let sent = async {
+            if let Some(tls) = tls {
+                // The last replies are with the threads for TLS.
+                tls.finished().await;
+            }
+        };
+        // At a time: a client that is slow to take its replies costs no learnt state.
+        tokio::join!(sent, snapshots.finish(learnt, transfers));
         log_limit::report_remaining();
         match &ended {
             Ok(true) => tracing::info!("stopped: every request was finished, every disk flushed"),

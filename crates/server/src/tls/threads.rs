@@ -6,12 +6,13 @@ use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use super::TlsStream;
 use super::tunnel::{self, Tunnel};
@@ -19,6 +20,10 @@ use crate::log_limit;
 
 /// Maximum number of threads that encrypt and decrypt.
 const TUNNEL_THREADS_MAX: usize = 4;
+
+/// Time for the tunnels to end after the event loops: [`LINGER`](tunnel::LINGER), and a second for
+/// threads that are late.
+const FINISH: Duration = Duration::from_secs(1).saturating_add(tunnel::LINGER);
 
 /// Threads for TLS of all listeners.
 #[derive(Debug)]
@@ -86,11 +91,15 @@ impl TlsThreads {
         Ok(of_loop.into())
     }
 
-    /// Waits until every tunnel has ended. An event loop that has ended leaves each at most
-    /// [`LINGER`](tunnel::LINGER).
+    /// Waits until every tunnel has ended, or should have. An event loop that has ended leaves each
+    /// at most [`LINGER`](tunnel::LINGER).
     pub(crate) async fn finished(&self) {
+        let mut open = self.open.subscribe();
         // This value has the sender, so the channel is open.
-        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
+        let all_ended = open.wait_for(|open| *open == 0);
+        if timeout(FINISH, all_ended).await.is_err() {
+            tracing::warn!("TLS connections are cut: they have not ended within {FINISH:?}");
+        }
     }
 }
 
@@ -115,11 +124,31 @@ impl Drop for Counted {
 fn log_end(peer: &str, ended: Result<(), tunnel::Cut>) {
     match ended {
         Ok(()) => tracing::debug!(%peer, "TLS connection closed"),
-        Err(cut @ tunnel::Cut::Rule(_)) => {
+        Err(cut @ (tunnel::Cut::Rule(_) | tunnel::Cut::Empty)) => {
             if log_limit::CUT_OFF.allows(Instant::now()) {
                 tracing::warn!(%peer, "client cut off: {cut}");
             }
         }
         Err(cut) => tracing::debug!(%peer, "TLS connection cut: {cut}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the end of the daemon does behind it would not be done.
+    #[tokio::test(start_paused = true)]
+    async fn a_tunnel_that_does_not_end_is_not_waited_for() {
+        let threads = TlsThreads::start().expect("threads");
+        timeout(Duration::ZERO, threads.finished())
+            .await
+            .expect("there is no tunnel");
+        threads.open.send_modify(|open| *open += 1);
+        let begun = tokio::time::Instant::now();
+        timeout(2 * FINISH, threads.finished())
+            .await
+            .expect("the time is over");
+        assert!(begun.elapsed() >= tunnel::LINGER, "each has its time");
     }
 }

@@ -15,17 +15,19 @@
 //!   and its replies still go out.
 //! - If the client closes TCP without it (truncation), or breaks a rule of TLS, the loop's socket
 //!   is closed, and nothing is answered any more.
+//! - If the client sends records without content for long, such as changes of keys, it is cut off:
+//!   they take processor time, and hold nothing up that could slow them down.
 //! - If the loop closes its end, what it has sent goes out, then `close_notify`, within [`LINGER`].
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, IoSlice, Read, Write};
-use std::pin::pin;
 use std::time::Duration;
 
 use rustls::ServerConnection;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, sleep_until};
 
 /// Time for which a client may take what an event loop sent before it closed the connection.
@@ -36,6 +38,9 @@ const PIECE: usize = 16 << 10;
 const PIECES: usize = 4;
 /// Steps after which a tunnel gives way to the others of its thread.
 const BURST: usize = 16;
+/// Bytes of TCP that may come in a row without plain text: more than a record has, 18,437, and a
+/// few changes of keys.
+const EMPTY_BYTES_MAX: usize = 64 << 10;
 
 /// Reason why a connection was cut before the loop closed it.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +53,8 @@ pub(super) enum Cut {
     Io(io::Error),
     #[error("it has not taken its last replies within {LINGER:?}")]
     Slow,
+    #[error("it has sent {EMPTY_BYTES_MAX} bytes of TLS records without content")]
+    Empty,
 }
 
 /// Transport of one connection.
@@ -57,6 +64,8 @@ pub(super) struct Tunnel {
     local: UnixStream,
     /// Plain text waits for the loop.
     waits: bool,
+    /// Bytes that the client has sent since its last plain text.
+    empty_bytes: usize,
     /// The client sends nothing more, or nothing that the loop would take.
     client_ended: bool,
     /// The loop sends nothing more, and `close_notify` is among the records.
@@ -73,14 +82,17 @@ impl Tunnel {
             tcp,
             local,
             waits: false,
+            empty_bytes: 0,
             client_ended: false,
             loop_ended: false,
         }
     }
 
     /// Moves bytes until one side has ended. `closed` ends when the loop has closed the connection.
-    pub(super) async fn run(mut self, closed: oneshot::Receiver<Infallible>) -> Result<(), Cut> {
-        let mut closed = pin!(closed);
+    pub(super) async fn run(
+        mut self,
+        mut closed: oneshot::Receiver<Infallible>,
+    ) -> Result<(), Cut> {
         let mut deadline = None;
         let mut shut_down = false;
         loop {
@@ -90,6 +102,13 @@ impl Tunnel {
                 if steps == BURST {
                     tokio::task::yield_now().await;
                     steps = 0;
+                    // A client that goes on sending keeps the tunnel from waiting below.
+                    if deadline.is_none() && closed.try_recv() == Err(TryRecvError::Closed) {
+                        deadline = Some(Instant::now() + LINGER);
+                    }
+                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                        return Err(Cut::Slow);
+                    }
                 }
             }
             if self.loop_ended && !self.tls.wants_write() {
@@ -155,17 +174,25 @@ impl Tunnel {
                     Err(Cut::Truncated)
                 };
             }
-            Ok(_) => {}
+            Ok(n) => self.empty_bytes += n,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(delivered),
             Err(error) => return Err(Cut::Io(error)),
         }
         match self.tls.process_new_packets() {
-            Ok(state) => self.client_ended = state.peer_has_closed(),
+            Ok(state) => {
+                self.client_ended = state.peer_has_closed();
+                if state.plaintext_bytes_to_read() > 0 {
+                    self.empty_bytes = 0;
+                }
+            }
             Err(error) => {
                 // The alert that says why; the client may be gone.
                 let _ = self.tls.write_tls(&mut Socket(&self.tcp));
                 return Err(Cut::Rule(error));
             }
+        }
+        if self.empty_bytes > EMPTY_BYTES_MAX {
+            return Err(Cut::Empty);
         }
         self.deliver();
         Ok(true)
@@ -285,5 +312,120 @@ impl Write for Socket<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener as StdTcpListener, TcpStream as StdTcpStream};
+    use std::os::unix::net::UnixStream as StdUnixStream;
+    use std::sync::Arc;
+
+    use rustls::crypto::{CryptoProvider, ring};
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::{
+        ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
+        SupportedCipherSuite, Tls13CipherSuite,
+    };
+
+    use super::*;
+
+    /// Returns cryptography whose keys encrypt only some records each.
+    fn short_lived_keys(records: u64) -> CryptoProvider {
+        let mut provider = ring::default_provider();
+        let suites = provider.cipher_suites.iter().filter_map(|suite| {
+            let suite = suite.tls13()?;
+            let mut short = Tls13CipherSuite {
+                common: rustls::crypto::CipherSuiteCommon { ..suite.common },
+                ..*suite
+            };
+            short.common.confidentiality_limit = records;
+            Some(SupportedCipherSuite::Tls13(Box::leak(Box::new(short))))
+        });
+        provider.cipher_suites = suites.collect();
+        provider
+    }
+
+    /// Sockets of a client and of a server between which a handshake was done. The server's keys
+    /// are short-lived.
+    fn connected(
+        records: u64,
+    ) -> (
+        StreamOwned<ClientConnection, StdTcpStream>,
+        (ServerConnection, StdTcpStream),
+    ) {
+        let own = rcgen::generate_simple_self_signed(["a.example".to_owned()]).expect("made");
+        let certificate = own.cert.der().clone();
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).expect("a key");
+        let server = ServerConfig::builder_with_provider(Arc::new(short_lived_keys(records)))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("suites")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.clone()], key)
+            .expect("they belong together");
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).expect("a root");
+        let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("suites")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let listener = StdTcpListener::bind("127.0.0.1:0").expect("loopback");
+        let tcp = StdTcpStream::connect(listener.local_addr().expect("bound")).expect("listens");
+        let (mut accepted, _) = listener.accept().expect("connected");
+        let accepting = std::thread::spawn(move || {
+            let mut tls = ServerConnection::new(Arc::new(server)).expect("sound");
+            while tls.is_handshaking() {
+                tls.complete_io(&mut accepted).expect("a handshake");
+            }
+            (tls, accepted)
+        });
+        let name = ServerName::try_from("a.example").expect("a name");
+        let tls = ClientConnection::new(Arc::new(client), name).expect("sound");
+        let mut client = StreamOwned::new(tls, tcp);
+        while client.conn.is_handshaking() {
+            client
+                .conn
+                .complete_io(&mut client.sock)
+                .expect("a handshake");
+        }
+        (client, accepting.join().expect("a server"))
+    }
+
+    /// A key encrypts 2^24 records with AES-GCM, which a connection that stays for days exceeds.
+    #[tokio::test]
+    async fn bytes_are_kept_when_keys_have_to_change() {
+        const LEN: usize = 64 << 10;
+        // A record has 16 KiB, so keys change with each piece and within it.
+        let (mut client, (tls, tcp)) = connected(3);
+        let (mut of_loop, local) = StdUnixStream::pair().expect("a pair");
+        let echo = std::thread::spawn(move || {
+            let mut from = of_loop.try_clone().expect("a descriptor");
+            io::copy(&mut from, &mut of_loop).expect("an end in order")
+        });
+        let test = std::thread::spawn(move || {
+            for round in 0..64 {
+                let sent: Vec<u8> = (0..LEN).map(|i| (i / 251 + i + round) as u8).collect();
+                client.write_all(&sent).expect("taken");
+                let mut back = vec![0; LEN];
+                client.read_exact(&mut back).expect("echoed");
+                assert!(back == sent, "round {round}");
+            }
+            client.conn.send_close_notify();
+            client.flush().expect("taken");
+            let end = client.read(&mut [0; 1]).expect("close_notify");
+            assert_eq!(end, 0);
+        });
+        tcp.set_nonblocking(true).expect("a socket");
+        local.set_nonblocking(true).expect("a socket");
+        let tunnel = Tunnel::new(
+            tls,
+            TcpStream::from_std(tcp).expect("a socket"),
+            UnixStream::from_std(local).expect("a socket"),
+        );
+        let (_open, closed) = oneshot::channel();
+        tunnel.run(closed).await.expect("an end in order");
+        assert_eq!(echo.join().expect("echoed"), 64 * LEN as u64);
+        test.join().expect("all came back");
     }
 }

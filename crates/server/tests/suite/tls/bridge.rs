@@ -27,7 +27,7 @@ pub(super) const STARTTLS: u32 = 5;
 
 /// Client of TLS.
 pub(super) struct TlsClient {
-    config: Arc<ClientConfig>,
+    pub(super) config: Arc<ClientConfig>,
     /// Name that the server's certificate has to have.
     pub(super) server: &'static str,
     /// Cuts TCP's bytes and TLS's records at random places.

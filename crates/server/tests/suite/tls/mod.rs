@@ -5,6 +5,7 @@ mod bridge;
 mod certificates;
 mod hostile;
 mod privacy;
+mod records;
 mod transport;
 
 use std::path::Path;
