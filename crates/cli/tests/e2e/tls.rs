@@ -180,6 +180,22 @@ fn clients_see_their_own_exports_and_revoked_ones_none() {
         "nbds://localhost:{port}/oltp?tls-certificates={directory}"
     ));
 
+    // With the listener's own certificate.
+    carry_out(
+        scratch,
+        "mkdir listener && cp tls/ca.pem listener/ca-cert.pem\n\
+         cp tls/server.pem listener/client-cert.pem && cp tls/server.key listener/client-key.pem",
+    );
+    let listener = server.daemon.path("listener");
+    let directory = arg(&listener);
+    server.refused(&format!(
+        "nbds://localhost:{port}/?tls-certificates={directory}"
+    ));
+    wait_for("the reason in the log", || {
+        let cut_off = ["client cut off", "usage for client authentication"];
+        server.daemon.logged(&cut_off)
+    });
+
     carry_out(scratch, &format!("cd tls\n{}", block("sh", "-gencrl")));
     run(scratch, "nbdinfo", &["--size", &server.uri("oltp")]);
     server.daemon.signal("HUP");

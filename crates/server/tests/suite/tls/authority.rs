@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
-    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
-    date_time_ymd,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
+    SanType, SerialNumber, date_time_ymd,
 };
 
 /// Years in which a certificate is valid, from the first day of one to that of the other.
@@ -63,6 +63,7 @@ impl Authority {
         };
         let mut params = CertificateParams::default();
         params.subject_alt_names = names.iter().map(name).collect();
+        params.extended_key_usages = purposes.to_vec();
         // Not a name that anything is to go by.
         params
             .distinguished_name

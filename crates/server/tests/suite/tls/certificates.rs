@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use rcgen::ExtendedKeyUsagePurpose;
 use tidegate_server::config::TlsConfig;
 
 use super::authority::{Authority, Identity, OVER, VALID, write};
@@ -38,23 +39,52 @@ fn only_clients_with_a_valid_certificate_are_admitted() {
     let dir = tempfile::tempdir().unwrap();
     let (authority, other) = (Authority::new("ca"), Authority::new("ca"));
     let server = starts(dir.path(), needing_certificates(dir.path(), &authority));
-    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let client = |identity: Option<&Identity>| {
-            let client = TlsClient::of_versions(&authority, identity, &[version]);
-            admitted(&server, &client)
-        };
-        let good = authority.issue(&["host.example"], VALID);
-        client(Some(&good)).expect("admitted");
-        client(None).expect_err("no certificate");
-        let expired = authority.issue(&["host.example"], OVER);
-        client(Some(&expired)).expect_err("expired");
-        let early = authority.issue(&["host.example"], (3000, 4000));
-        client(Some(&early)).expect_err("not valid yet");
-        // Of an authority with the same name.
-        let foreign = other.issue(&["host.example"], VALID);
-        client(Some(&foreign)).expect_err("of another authority");
-        client(Some(&good)).expect("still admitted");
-    }
+    let client =
+        |identity: Option<&Identity>| admitted(&server, &TlsClient::new(&authority, identity));
+    let good = authority.issue(&["host.example"], VALID);
+    client(Some(&good)).expect("admitted");
+    client(None).expect_err("no certificate");
+    let expired = authority.issue(&["host.example"], OVER);
+    client(Some(&expired)).expect_err("expired");
+    let early = authority.issue(&["host.example"], (3000, 4000));
+    client(Some(&early)).expect_err("not valid yet");
+    // Of an authority with the same name.
+    let foreign = other.issue(&["host.example"], VALID);
+    client(Some(&foreign)).expect_err("of another authority");
+    client(Some(&good)).expect("still admitted");
+    server.stop().unwrap();
+}
+
+/// TLS 1.2 cannot change the keys of a connection that has encrypted all that they may encrypt.
+#[test]
+fn clients_without_tls_1_3_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let server = starts(dir.path(), tls(dir.path(), &authority));
+    let client = |versions: &[_]| {
+        let client = TlsClient::of_versions(&authority, None, versions);
+        admitted(&server, &client)
+    };
+    client(&[&rustls::version::TLS12]).expect_err("TLS 1.2 alone");
+    client(&[&rustls::version::TLS12, &rustls::version::TLS13]).expect("TLS 1.3");
+    server.stop().unwrap();
+}
+
+/// A listener's certificate from the same authority is none of a client.
+#[test]
+fn certificates_for_servers_alone_admit_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let server = starts(dir.path(), needing_certificates(dir.path(), &authority));
+    let client = |purposes: &[ExtendedKeyUsagePurpose]| {
+        let identity = authority.issue_for(&["host.example"], VALID, purposes);
+        admitted(&server, &TlsClient::new(&authority, Some(&identity)))
+    };
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    client(&[ServerAuth]).expect_err("for servers");
+    client(&[ClientAuth]).expect("for clients");
+    client(&[ServerAuth, ClientAuth]).expect("for both");
+    client(&[]).expect("for everything, as it names no purpose");
     server.stop().unwrap();
 }
 
