@@ -137,7 +137,7 @@ fn log_end(peer: &str, ended: Result<(), tunnel::Cut>) {
 mod tests {
     use super::*;
 
-    /// What the end of the daemon does behind it would not be done.
+    /// The daemon has work behind the wait for tunnels, such as writing learnt state.
     #[tokio::test(start_paused = true)]
     async fn a_tunnel_that_does_not_end_is_not_waited_for() {
         let threads = TlsThreads::start().expect("threads");

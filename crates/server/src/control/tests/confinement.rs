@@ -304,6 +304,12 @@ impl Attacker {
         if self.rng.random_bool(0.2) {
             (method, template) = ("PATCH".to_owned(), "/v1/vms/{name}/objective");
         }
+        if self.rng.random_bool(0.1) {
+            // Allowed to operators, so that sequences go on from changed states.
+            let body = json!({ "weight": 100 + self.rng.random_range(0..900) });
+            let path = "/v1/vms/oltp/objective".to_owned();
+            return ("PATCH".to_owned(), path, body.to_string());
+        }
         let mut path = String::new();
         for part in template.split('/').skip(1) {
             path.push('/');
