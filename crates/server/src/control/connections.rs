@@ -6,10 +6,10 @@
 //!     +-- a new connection needs the place: closed
 //! ```
 //!
-//! Each listener serves a maximum of connections at a time, and at most half of them for one
-//! client: a user at a unix socket, an address at TCP. Past either, the one that has been idle for
-//! longest is closed. If all have a request in progress, a new connection is answered with 503 and
-//! `Retry-After`.
+//! Each listener serves a maximum of connections at a time, and at most three quarters of them for
+//! one client: a user at a unix socket, an address at TCP. Past either, the one that has been idle
+//! for longest is closed. If all have a request in progress, a new connection is answered with 503
+//! and `Retry-After`.
 //!
 //! A request in progress is never cut off for another client. Its client has deadlines, so that it
 //! cannot hold its place by doing nothing: for the head and the body of a request, and for progress
@@ -51,8 +51,8 @@ const TURNED_AWAY_MAX: usize = 64;
 /// Most connections of clients without a role that are being answered with 403 at a time; further
 /// ones are closed without an answer.
 const REFUSED_MAX: usize = 64;
-/// Part of the places that one client may have is one in `CLIENT_SHARE`.
-const CLIENT_SHARE: usize = 2;
+/// Part of the places that one client leaves to others: one in this number.
+const LEFT_TO_OTHERS: usize = 4;
 /// Idle time after which a connection may be closed for a new one. A client that has just connected
 /// or been answered is probably about to send a request.
 const IDLE_MIN: Duration = Duration::from_secs(1);
@@ -154,7 +154,7 @@ impl Connections {
             // A request arrived before the connection saw that it should close: it stays.
             open.leaving &= open.activity.idle_since().is_some();
         }
-        let share = self.max / CLIENT_SHARE;
+        let share = share_of(self.max);
         let staying = || (self.open.iter().enumerate()).filter(|(_, open)| !open.leaving);
         let own = staying().filter(|(_, open)| open.client == client).count();
         let full = if own >= share {
@@ -179,6 +179,11 @@ impl Connections {
     }
 }
 
+/// Returns the number of places that one client may have.
+const fn share_of(places: usize) -> usize {
+    places - places / LEFT_TO_OTHERS
+}
+
 /// Connections that are being answered with 503.
 #[derive(Default)]
 struct TurnedAway {
@@ -200,7 +205,7 @@ impl TurnedAway {
         while self.tasks.try_join_next().is_some() {}
         self.clients.retain(|(_, task)| !task.is_finished());
         let own = self.clients.iter().filter(|(key, _)| *key == client);
-        if own.count() >= TURNED_AWAY_MAX / CLIENT_SHARE {
+        if own.count() >= share_of(TURNED_AWAY_MAX) {
             return;
         }
         // Waiting here stops accepting, so that further clients queue in the kernel's backlog.
@@ -347,7 +352,7 @@ mod tests {
     /// Connects a client to `connections` through an in-memory stream, as one of users that have no
     /// more places than their share.
     async fn connect(connections: &mut Connections) -> DuplexStream {
-        let user = connections.open.len() / (CONNECTIONS_MAX / CLIENT_SHARE);
+        let user = connections.open.len() / share_of(CONNECTIONS_MAX);
         connect_as(connections, user as u32).await
     }
 
@@ -603,10 +608,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_has_at_most_half_of_the_places() {
+    async fn a_client_leaves_a_quarter_of_the_places_to_others() {
         let go = Arc::new(Notify::new());
         let mut connections = Connections::new(router(go.clone()), CONNECTIONS_MAX);
-        let share = CONNECTIONS_MAX / CLIENT_SHARE;
+        let share = share_of(CONNECTIONS_MAX);
         let mut working = Vec::new();
         for _ in 0..share {
             let mut client = connect_as(&mut connections, 1).await;
@@ -626,7 +631,7 @@ mod tests {
             hear(&mut silent[0], "}\n").await
         };
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-        assert!(answer.contains("128 connections of this user"), "{answer}");
+        assert!(answer.contains("192 connections of this user"), "{answer}");
         let last = silent.last_mut().expect("there are some");
         assert_eq!(hear(last, "").await, "");
         let mut other = connect_as(&mut connections, 2).await;
