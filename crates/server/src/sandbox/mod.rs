@@ -24,9 +24,15 @@ mod system_calls;
 mod tests;
 mod violations;
 
+use std::hint::black_box;
 use std::sync::Once;
 
 pub(crate) use violations::{count, report};
+
+/// Bytes of an allocation that comes from an arena, and number of them: more than an arena keeps
+/// when all are freed.
+const PIECE: usize = 1000;
+const PIECES: usize = 4000;
 
 /// Layers in force for a thread.
 #[derive(Clone, Debug)]
@@ -40,6 +46,7 @@ struct Layers {
 /// Confines the calling thread to what an event loop does. A layer that the kernel does not have is
 /// left out and named in the log, once for all event loops.
 pub(crate) fn confine_loop() {
+    settle_allocator();
     let layers = Layers {
         // First, because the filter refuses its system calls.
         landlock: landlock::refuse_all(),
@@ -47,6 +54,24 @@ pub(crate) fn confine_loop() {
     };
     static LOGGED: Once = Once::new();
     LOGGED.call_once(|| layers.log());
+}
+
+/// Has the allocator of the C library make the calls that it makes once: glibc reads
+/// `/proc/sys/vm/overcommit_memory` when an arena of a thread shrinks for the first time, which the
+/// sandbox would take for an attack.
+fn settle_allocator() {
+    static SETTLED: Once = Once::new();
+    SETTLED.call_once(|| {
+        let shrink = || {
+            let pieces: Vec<Box<[u8; PIECE]>> = (0..PIECES).map(|_| Box::new([1; PIECE])).collect();
+            drop(black_box(pieces));
+        };
+        // Of another thread, since the arena of a process's first thread shrinks in another way.
+        let thread = std::thread::Builder::new().name("allocator".to_owned());
+        if let Ok(thread) = thread.spawn(shrink) {
+            let _ = thread.join();
+        }
+    });
 }
 
 /// Logs what the operator gives up without the sandbox.

@@ -119,6 +119,22 @@ fn system_calls_that_an_event_loop_does_not_make_fail_and_are_counted() {
     server.stop().expect("an end in order");
 }
 
+/// Only the first memory that a process gives back can be refused: without `settle_allocator` the
+/// test fails where it runs alone.
+#[test]
+fn memory_that_an_event_loop_gives_back_raises_no_alarm() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(memory_disk(dir.path()));
+    let thread = on_loop(&server, || {
+        let pieces: Vec<_> = (0..PIECES).map(|_| Box::new([1u8; PIECE])).collect();
+        drop(black_box(pieces));
+        // SAFETY: takes no memory.
+        unsafe { libc::gettid() }
+    });
+    assert_ne!(violations::last_thread(libc::SYS_openat), thread);
+    server.stop().expect("an end in order");
+}
+
 #[test]
 fn a_thread_that_a_loop_starts_is_confined_too() {
     let dir = tempfile::tempdir().expect("a directory");

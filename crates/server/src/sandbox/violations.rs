@@ -31,6 +31,12 @@ pub(crate) fn count() -> u64 {
     REFUSED.iter().map(times).sum()
 }
 
+/// Returns the thread whose call of this number was refused last; 0 if there is none.
+#[cfg(test)]
+pub(super) fn last_thread(number: libc::c_long) -> libc::pid_t {
+    REFUSED[number as usize].thread.load(Ordering::Relaxed)
+}
+
 /// Logs refused calls until the future is dropped, each number once and again when it has doubled.
 pub(crate) async fn report() {
     let mut logged = [0u64; NUMBERS];
