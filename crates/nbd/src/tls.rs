@@ -131,7 +131,7 @@ mod tests {
         bench.option(NBD_OPT_STRUCTURED_REPLY, &[]);
         let unknown = bench.refused(NBD_OPT_SET_META_CONTEXT, &meta("none", &[]));
         assert_eq!(unknown, NBD_REP_ERR_UNKNOWN);
-        // What is served in plain text is.
+        // Exports that are served in plain text are known.
         assert_eq!(bench.open("disk", &[]).export.id, 1);
         let mut bench = Bench::with_tls(FLAGS, TlsMode::Selective);
         let fatal = bench.try_option(NBD_OPT_EXPORT_NAME, b"none");

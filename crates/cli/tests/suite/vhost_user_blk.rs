@@ -129,7 +129,7 @@ fn capabilities_are_printed_whatever_else_is_given() {
             assert_eq!(printed, expected);
         }
     }
-    // They are the command's, not those of an argument of the same name.
+    // Capabilities are printed for the command alone, not for an argument of the same name.
     for words in [
         &["vm", "show", "vhost-user-blk", "--print-capabilities"][..],
         &["vhost-user-blk", "--unknown", "--", "--print-capabilities"],

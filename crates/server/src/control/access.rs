@@ -213,7 +213,8 @@ fn of_token<P: Plane>(
             role,
             who: format!("token {name:?}"),
         }),
-        // Whether it was never valid, has expired or was revoked is nobody's business.
+        // The answer is the same for an unknown, an expired and a revoked token, so that clients
+        // learn nothing of tokens that are not theirs.
         None => Err(unauthorized(address, "the token is not valid")),
     }
 }

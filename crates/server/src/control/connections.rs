@@ -618,7 +618,7 @@ mod tests {
             ask(&mut client, "/slow").await;
             working.push(client);
         }
-        // Its further connections are turned away, and those that do not even ask are closed, so
+        // Further connections of the client are turned away, and those without a request closed, so
         // that others need not wait for the deadline of their answers.
         let start = Instant::now();
         let mut silent = Vec::new();

@@ -85,7 +85,7 @@ fn vms<P: Plane>() -> Vec<Route<P>> {
             h::endpoints::<P>,
         ),
         route(READ, Method::GET, LEARNT, l::export::<P>),
-        // What a policy believes of a VM decides on the promises to its neighbours, too.
+        // Learnt state of a VM also decides on the promises to its neighbours.
         route(ADMIN, Method::PUT, LEARNT, l::import::<P>),
     ]
 }

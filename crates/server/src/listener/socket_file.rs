@@ -123,7 +123,7 @@ mod tests {
         let before = access(&victims[0]);
         file.set_mode(0o666).expect("ours");
         assert_eq!((access(&moved).2, access(&victims[0])), (0o666, before));
-        // It takes root to give a file away; without, the call names the socket all the same.
+        // Only root may give a file away. For others the call fails, and changes no other file.
         let given = file.set_owner(Some(12_345), Some(23_456));
         let (user, group, _) = access(&moved);
         assert_eq!(given.is_ok(), (user, group) == (12_345, 23_456));

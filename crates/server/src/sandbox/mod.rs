@@ -66,7 +66,7 @@ fn settle_allocator() {
             let pieces: Vec<Box<[u8; PIECE]>> = (0..PIECES).map(|_| Box::new([1; PIECE])).collect();
             drop(black_box(pieces));
         };
-        // Of another thread, since the arena of a process's first thread shrinks in another way.
+        // On another thread, because the arena of a process's first thread shrinks in another way.
         let thread = std::thread::Builder::new().name("allocator".to_owned());
         if let Ok(thread) = thread.spawn(shrink) {
             let _ = thread.join();

@@ -105,7 +105,8 @@ pub(super) fn confine() -> Result<(), String> {
 /// Returns the filters; the kernel does the strictest of what they say.
 fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let processor: TargetArch = std::env::consts::ARCH.try_into()?;
-    // Its flags are in memory, where no filter sees them. With this answer C libraries use `clone`.
+    // The flags of `clone3` are in memory, where no filter sees them. After ENOSYS, C libraries use
+    // `clone`.
     let no_clone3 = SeccompFilter::new(
         BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
         SeccompAction::Allow,

@@ -77,7 +77,7 @@ fn calls_for_processes() -> Vec<(&'static str, i32)> {
     let cores = libc::RLIMIT_CORE as usize;
     let code = [0, 4096, executable, anonymous, usize::MAX];
     vec![
-        // Of no process: without the filter the call fails with another error.
+        // There is no such process, so without the filter the call fails with another error.
         call("ptrace", libc::SYS_ptrace, &[attach, 0]),
         call("process_vm_readv", libc::SYS_process_vm_readv, &[own]),
         call("process_vm_writev", libc::SYS_process_vm_writev, &[own]),

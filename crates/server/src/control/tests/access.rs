@@ -166,7 +166,7 @@ async fn what_is_no_route_is_nothing_to_anybody() {
                 let caller = Some(Caller::with(role));
                 let (status, body) = ask_as(&plane, caller, (method, path, "{}")).await;
                 let expected: &[StatusCode] = match role {
-                    // It does not learn which paths there are.
+                    // A client without a role does not learn which paths there are.
                     None => &[StatusCode::FORBIDDEN],
                     Some(_) => &[StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED],
                 };

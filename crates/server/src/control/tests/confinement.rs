@@ -150,7 +150,7 @@ impl Served {
             .method(method)
             .uri(path)
             .extension(caller);
-        // What is no request at all does not come through a socket either.
+        // Texts that are no request do not come through a socket either.
         let request = request.body(Body::from(body.to_owned())).ok()?;
         Some(self.runtime.block_on(async {
             let answer = router(self.api.clone()).oneshot(request).await;

@@ -124,7 +124,7 @@ async fn questions_to_all_loops_have_a_distance_and_see_each_change_before_them(
         }
         assert!(start.elapsed() >= Duration::from_millis(50), "{path}");
     }
-    // Those who ask together share what the loops have said.
+    // Clients that ask at the same time share the answers of the loops.
     let start = tokio::time::Instant::now();
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..100 {
