@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 
 use crate::common::{stderr, stdout, tidegate};
@@ -312,7 +313,9 @@ fn the_program_ends_with_the_front_end_of_an_inherited_socket() {
         let listener = UnixListener::bind(&path).expect("a socket");
         let backend = Backend::start(&words, Some(listener.into()));
         let frontend = Frontend::connect(&path, 64).expect("it listens");
-        // Another front-end would not be served, so it is not left waiting.
+        frontend.get_features().expect("it is served");
+        // Another front-end would not be served, so it is not left waiting. A process that another
+        // test starts at this moment may hold the socket until it has become its program.
         until("the socket to be closed", || {
             UnixStream::connect(&path).is_err()
         });
