@@ -1,0 +1,304 @@
+//! Queries: the history of one VM or device over a span of time, in steps.
+//!
+//! A query reads blocks one after the other, in any order, and gathers what they have of its
+//! series. Coarse blocks come first: fine windows that one of them has are passed over, so nothing
+//! is counted twice.
+
+use std::collections::BTreeMap;
+
+use crate::block::{Block, BlockKind, Header};
+use crate::budget::{BEHIND_MAX, WINDOW_MS};
+use crate::chunk::{Chunk, Detail, Point};
+use crate::column::{Column, Values};
+use crate::fit;
+use crate::latency::{Latency, upper_bound_ns};
+use crate::sample::{Behind, Key, Sample, add_behind, keep_largest};
+use crate::varint::Damage;
+
+/// Length of the intervals of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Points as they were taken: 1 s, as far back as fine points go.
+    Fine,
+    /// Intervals of this many milliseconds, a multiple of [`WINDOW_MS`].
+    Every(u64),
+}
+
+/// Series, span and step of a query.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// VM or device.
+    pub key: Key,
+    /// Begin in milliseconds since 1970.
+    pub from_ms: u64,
+    /// End, exclusive.
+    pub to_ms: u64,
+    /// Length of the intervals.
+    pub step: Step,
+}
+
+/// Interval of an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interval {
+    /// Begin in milliseconds since 1970.
+    pub from_ms: u64,
+    /// End, exclusive.
+    pub to_ms: u64,
+    /// Time of the interval in which the series was observed; less than its length where the VM was
+    /// idle or the daemon did not run for a part of it.
+    pub observed_ms: u64,
+    /// Values of all columns.
+    pub values: Values,
+    /// VMs that were waited for, with the time in microseconds, the longest first. Empty in an
+    /// answer of fine points, whose windows share one list.
+    pub behind: Behind,
+}
+
+impl Interval {
+    /// Returns a quantile of latencies in nanoseconds; `None` if no request was answered.
+    pub fn quantile_ns(&self, column: Column) -> Option<u64> {
+        let bucket = self.values[column].checked_sub(1)?;
+        Some(upper_bound_ns(u16::try_from(bucket).unwrap_or(u16::MAX)))
+    }
+}
+
+/// Span in which a run of the daemon recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Running {
+    /// Begin in milliseconds since 1970.
+    pub from_ms: u64,
+    /// Last time at which it was known to run.
+    pub to_ms: u64,
+}
+
+/// Answer to a query.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Answer {
+    /// Intervals with points, the oldest first. One without points is left out: the VM was idle, or
+    /// the daemon did not run.
+    pub intervals: Vec<Interval>,
+    /// Spans in which the daemon ran, the oldest first, cut to the span of the query.
+    pub running: Vec<Running>,
+}
+
+/// Interval that is gathered.
+#[derive(Clone, Default)]
+struct Bucket {
+    to_ms: u64,
+    observed_ms: u64,
+    values: Values,
+    latency: Latency,
+    behind: Behind,
+}
+
+/// Query that reads blocks.
+pub struct Query {
+    request: Request,
+    buckets: BTreeMap<u64, Bucket>,
+    /// Windows that coarse blocks have.
+    covered: Vec<(u64, u64)>,
+    /// Begin and end of each run.
+    runs: BTreeMap<u64, Running>,
+}
+
+impl Query {
+    /// Begins a query.
+    ///
+    /// # Panics
+    /// If the step is 0 or no multiple of [`WINDOW_MS`].
+    pub fn new(request: Request) -> Query {
+        if let Step::Every(ms) = request.step {
+            assert!(ms > 0 && ms % WINDOW_MS == 0, "a step of {ms} ms");
+        }
+        Query {
+            request,
+            buckets: BTreeMap::new(),
+            covered: Vec::new(),
+            runs: BTreeMap::new(),
+        }
+    }
+
+    /// Returns true if the body of this block is of use; otherwise its header is enough.
+    pub fn wants(&self, header: &Header) -> bool {
+        let overlaps = header.from_ms < self.request.to_ms && header.to_ms > self.request.from_ms;
+        let kind = match (header.kind, self.request.step) {
+            (BlockKind::Fine, Step::Fine) => true,
+            (BlockKind::Coarse, Step::Every(_)) => true,
+            (BlockKind::Fine, Step::Every(_)) => !self.is_covered(header.windows.0),
+            _ => false,
+        };
+        overlaps && kind
+    }
+
+    fn is_covered(&self, window: u64) -> bool {
+        self.covered
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&window))
+    }
+
+    /// Records that the daemon ran in the span of a block, and which windows a coarse one has.
+    pub fn note(&mut self, header: &Header) {
+        let span = Running {
+            from_ms: header.from_ms,
+            to_ms: header.to_ms,
+        };
+        let run = self.runs.entry(header.run).or_insert(span);
+        run.from_ms = run.from_ms.min(span.from_ms);
+        run.to_ms = run.to_ms.max(span.to_ms);
+        if header.kind == BlockKind::Coarse && header.is_last {
+            self.covered.push(header.windows);
+        }
+    }
+
+    /// Reads a block.
+    ///
+    /// # Errors
+    /// If it is damaged; what was read before the damage counts.
+    pub fn read(&mut self, block: &Block<'_>) -> Result<(), Damage> {
+        let wanted = self.wants(&block.header);
+        self.note(&block.header);
+        if !wanted {
+            return Ok(());
+        }
+        let Key { kind, name } = &self.request.key;
+        let (names, entries) = block.content()?;
+        // A series has one entry in a block, and none if its name is not there.
+        let Some(index) = names.iter().position(|known| *known == &**name) else {
+            return Ok(());
+        };
+        let kind = *kind;
+        for entry in entries {
+            let entry = entry?;
+            if entry.kind == kind && entry.name == index {
+                let chunk = Chunk::decode(entry.chunk, block.header.from_ms, names.len())?;
+                self.add_chunk(&chunk, &names, &block.header);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_chunk(&mut self, chunk: &Chunk, names: &[&str], header: &Header) {
+        match (header.kind, self.request.step) {
+            (BlockKind::Fine, Step::Every(_)) => {
+                let (point, detail) = whole_window(chunk, header.to_ms);
+                self.add(&point, Some((&detail, names)));
+            }
+            (BlockKind::Fine, Step::Fine) => {
+                chunk.points.iter().for_each(|point| self.add(point, None));
+            }
+            _ => {
+                for (point, detail) in chunk.points.iter().zip(&chunk.details) {
+                    self.add(point, Some((detail, names)));
+                }
+            }
+        }
+    }
+
+    /// Adds the samples of a window that is still open.
+    pub(crate) fn add_open(&mut self, samples: &[Sample]) {
+        for sample in samples {
+            let mut point = Point {
+                end_ms: sample.end_ms,
+                span_ms: sample.span_ms,
+                values: sample.values,
+            };
+            fit::set_quantiles(&mut point.values, &sample.latency);
+            let names: Vec<&str> = sample.behind.iter().map(|(vm, _)| &**vm).collect();
+            let behind = sample.behind.iter().enumerate();
+            let detail = Detail {
+                latency: sample.latency.clone(),
+                behind: behind
+                    .map(|(index, (_, waited))| (index, *waited))
+                    .collect(),
+            };
+            let detail = (self.request.step != Step::Fine).then_some((&detail, &names[..]));
+            self.add(&point, detail);
+        }
+    }
+
+    fn add(&mut self, point: &Point, detail: Option<(&Detail, &[&str])>) {
+        let Request {
+            from_ms,
+            to_ms,
+            step,
+            ..
+        } = self.request;
+        // The end belongs to the next interval.
+        let last = point.end_ms.saturating_sub(1);
+        if !(from_ms..to_ms).contains(&last) {
+            return;
+        }
+        let (begin, end) = match step {
+            Step::Fine => (point.end_ms.saturating_sub(point.span_ms), point.end_ms),
+            Step::Every(ms) => (last / ms * ms, (last / ms * ms).saturating_add(ms)),
+        };
+        // Fine points are told apart by their ends: those before may overlap.
+        let key = if step == Step::Fine { end } else { begin };
+        let bucket = self.buckets.entry(key).or_default();
+        bucket.to_ms = end;
+        bucket.observed_ms = bucket.observed_ms.saturating_add(point.span_ms);
+        bucket.values.merge(&point.values);
+        if let Some((detail, names)) = detail {
+            bucket.latency.merge(&detail.latency);
+            for &(name, waited) in &detail.behind {
+                add_behind(&mut bucket.behind, &names[name].into(), waited);
+            }
+        }
+    }
+
+    /// Returns the answer.
+    pub fn finish(self) -> Answer {
+        let Request {
+            from_ms,
+            to_ms,
+            step,
+            ..
+        } = self.request;
+        let intervals = self.buckets.into_iter().map(|(key, mut bucket)| {
+            let from_ms = match step {
+                Step::Fine => key.saturating_sub(bucket.observed_ms),
+                Step::Every(ms) => {
+                    bucket.observed_ms = bucket.observed_ms.min(ms);
+                    fit::set_quantiles(&mut bucket.values, &bucket.latency);
+                    key
+                }
+            };
+            keep_largest(&mut bucket.behind, BEHIND_MAX);
+            Interval {
+                from_ms,
+                to_ms: bucket.to_ms,
+                observed_ms: bucket.observed_ms,
+                values: bucket.values,
+                behind: bucket.behind,
+            }
+        });
+        let intervals = intervals.collect();
+        let runs = self.runs.into_values();
+        let runs = runs.map(|run| Running {
+            from_ms: run.from_ms.max(from_ms),
+            to_ms: run.to_ms.min(to_ms),
+        });
+        let mut running: Vec<Running> = runs.filter(|run| run.from_ms < run.to_ms).collect();
+        running.sort_by_key(|run| (run.from_ms, run.to_ms));
+        Answer { intervals, running }
+    }
+}
+
+/// Returns the points of a fine chunk as one, which ends with the window, and its detail.
+pub(crate) fn whole_window(chunk: &Chunk, end_ms: u64) -> (Point, Detail) {
+    let mut whole = Point {
+        end_ms,
+        ..Point::default()
+    };
+    for point in &chunk.points {
+        whole.span_ms = whole.span_ms.saturating_add(point.span_ms);
+        whole.values.merge(&point.values);
+    }
+    let detail = chunk.details[0].clone();
+    // A chunk of the coarsest kind has no histogram: the largest of its quantiles remain.
+    if detail.latency.count() > 0 {
+        fit::set_quantiles(&mut whole.values, &detail.latency);
+    }
+    (whole, detail)
+}

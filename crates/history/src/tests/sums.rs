@@ -1,0 +1,240 @@
+//! Counters add up at both resolutions, and quantiles bound those of all latencies.
+
+use proptest::prelude::*;
+
+use super::{BEGIN_MS, ask, sample, sums};
+use crate::block::{Block, BlockKind};
+use crate::budget::WINDOW_MS;
+use crate::column::Column;
+use crate::latency::Latency;
+use crate::query::{Query, Request, Running, Step};
+use crate::recorder::{Bytes, Position, Recorder, device, vm};
+use crate::sample::Sample;
+
+/// Records a sample of VM `a` each second in which there is one. Returns the recorder, the end of
+/// the run, all samples, and all blocks.
+fn record(
+    seconds: &[Option<Sample>],
+    keeps_coarse: bool,
+) -> (Recorder, u64, Vec<Sample>, Vec<(BlockKind, Bytes)>) {
+    let mut recorder = Recorder::new(7, BEGIN_MS, keeps_coarse);
+    let (mut now, mut all, mut written) = (BEGIN_MS, Vec::new(), Vec::new());
+    for second in seconds {
+        now += 1000;
+        if let Some(sample) = second {
+            let sample = Sample {
+                end_ms: now,
+                ..sample.clone()
+            };
+            recorder.push(vm("a"), sample.clone());
+            // Another series in the same blocks must not be taken for this one.
+            recorder.push(device("a"), sample.clone());
+            all.push(sample);
+        }
+        if now.is_multiple_of(WINDOW_MS) {
+            for (kind, blocks) in recorder.close(now, now) {
+                written.extend(blocks.into_iter().map(|block| (kind, block)));
+            }
+        }
+    }
+    (recorder, now, all, written)
+}
+
+/// Position after these blocks.
+fn position(written: &[(BlockKind, Bytes)]) -> Position {
+    written
+        .iter()
+        .fold(Position::default(), |mut position, (kind, bytes)| {
+            let (_, last) = Block::parse(bytes).expect("whole").header.windows;
+            position.last_window = position.last_window.max(last);
+            if *kind == BlockKind::Coarse {
+                position.last_coarse = position.last_coarse.max(last);
+            }
+            position
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn counters_add_up_exactly_at_every_step(
+        seconds in prop::collection::vec(prop::option::of(sample()), 1..70),
+        repeats in 1usize..8,
+        restarts in any::<bool>(),
+    ) {
+        // Up to 9 minutes, so that some windows are covered by a coarse block and others are not.
+        let seconds: Vec<_> = seconds.iter().cycle().take(seconds.len() * repeats).cloned().collect();
+        let (mut recorder, now, all, written) = record(&seconds, !restarts);
+        let expected = sums(all.iter().map(|sample| &sample.values));
+        if restarts {
+            // The open window is lost, as in a crash; close it first.
+            for (kind, blocks) in recorder.close(now, now) {
+                prop_assert!(kind != BlockKind::Mark || blocks.len() == 1);
+            }
+        }
+        let span = (BEGIN_MS, now + 1);
+        for step in [Step::Fine, Step::Every(10_000), Step::Every(60_000), Step::Every(3_600_000)] {
+            let request = Request { key: vm("a"), from_ms: span.0, to_ms: span.1, step };
+            let mut query = Query::new(request.clone());
+            if restarts {
+                // Coarse blocks are on disk alone.
+                for (_, bytes) in written.iter().filter(|(kind, _)| *kind == BlockKind::Coarse) {
+                    query.read(&Block::parse(bytes).expect("whole")).expect("sound");
+                }
+            }
+            let answer = recorder.query(query, &request);
+            let got = sums(answer.intervals.iter().map(|interval| &interval.values));
+            prop_assert_eq!(&got, &expected, "{:?}", step);
+            let observed: u64 = answer.intervals.iter().map(|i| i.observed_ms).sum();
+            prop_assert_eq!(observed, 1000 * all.len() as u64, "{:?}", step);
+            let running = Running { from_ms: BEGIN_MS, to_ms: now + 1 };
+            prop_assert_eq!(&answer.running, &[running]);
+        }
+    }
+
+    #[test]
+    fn an_hour_has_the_quantiles_of_all_its_latencies(
+        seconds in prop::collection::vec(prop::option::of(sample()), 1..40),
+    ) {
+        let (recorder, now, all, _) = record(&seconds, true);
+        let mut latency = Latency::default();
+        all.iter().for_each(|sample| latency.merge(&sample.latency));
+        let answer = ask(&recorder, &vm("a"), (BEGIN_MS, now + 1), Step::Every(3_600_000));
+        for (column, per_mille) in Column::QUANTILES {
+            let got = answer.intervals.first().and_then(|hour| hour.quantile_ns(column));
+            let exact = latency.quantile(per_mille).map(crate::latency::upper_bound_ns);
+            match (got, exact) {
+                (Some(got), Some(exact)) => {
+                    prop_assert!((exact..=2 * exact).contains(&got), "{exact} {got}");
+                }
+                other => prop_assert_eq!(other, (None, None)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_restarted_recorder_goes_on_where_the_last_one_ended(
+        seconds in prop::collection::vec(prop::option::of(sample()), 10..60),
+        repeats in 1usize..12,
+        more in prop::collection::vec(sample(), 1..10),
+    ) {
+        let seconds: Vec<_> = seconds.iter().cycle().take(seconds.len() * repeats).cloned().collect();
+        let (_, now, mut all, written) = record(&seconds, false);
+        // What was in the open window is lost.
+        let closed = now / WINDOW_MS * WINDOW_MS;
+        all.retain(|sample| sample.end_ms <= closed);
+        let position = position(&written);
+        let mut recorder = Recorder::new(8, now + 5000, false);
+        let fine = written.iter().filter(|(kind, _)| *kind == BlockKind::Fine);
+        recorder.restore(position, fine.map(|(_, bytes)| bytes.clone()));
+        let mut later = now + 5000;
+        for sample in &more {
+            later += 1000;
+            let sample = Sample { end_ms: later, ..sample.clone() };
+            recorder.push(vm("a"), sample.clone());
+            all.push(sample);
+        }
+        let groups = recorder.close(later, later);
+        let request = Request {
+            key: vm("a"),
+            from_ms: BEGIN_MS,
+            to_ms: later + 1,
+            step: Step::Every(60_000),
+        };
+        let mut query = Query::new(request.clone());
+        let on_disk = written.iter().map(|(kind, bytes)| (*kind, bytes));
+        let added = groups.iter().flat_map(|(kind, blocks)| blocks.iter().map(|b| (*kind, b)));
+        for (kind, bytes) in on_disk.chain(added) {
+            if kind == BlockKind::Coarse {
+                query.read(&Block::parse(bytes).expect("whole")).expect("sound");
+            }
+        }
+        let answer = recorder.query(query, &request);
+        let got = sums(answer.intervals.iter().map(|interval| &interval.values));
+        prop_assert_eq!(got, sums(all.iter().map(|sample| &sample.values)));
+    }
+}
+
+#[test]
+fn idle_time_and_time_without_a_daemon_are_told_apart() {
+    let busy = Some(Sample::default());
+    let seconds: Vec<_> = [vec![busy.clone(); 10], vec![None; 60], vec![busy; 10]].concat();
+    let (recorder, now, _, written) = record(&seconds, false);
+    drop(recorder);
+    let mut next = Recorder::new(8, now + 600_000, false);
+    let fine = written.iter().filter(|(kind, _)| *kind == BlockKind::Fine);
+    next.restore(position(&written), fine.map(|(_, bytes)| bytes.clone()));
+    let answer = ask(
+        &next,
+        &vm("a"),
+        (BEGIN_MS, now + 700_000),
+        Step::Every(10_000),
+    );
+    assert_eq!(answer.intervals.len(), 2);
+    let spans = [(BEGIN_MS, now), (now + 600_000, now + 700_000)];
+    let running = spans.map(|(from_ms, to_ms)| Running { from_ms, to_ms });
+    assert_eq!(answer.running, running);
+}
+
+#[test]
+fn an_idle_daemon_leaves_a_mark_each_minute() {
+    let mut recorder = Recorder::new(1, BEGIN_MS, false);
+    let marks = (1..=60).flat_map(|window| {
+        let now = BEGIN_MS + window * WINDOW_MS;
+        recorder.close(now, now)
+    });
+    let marks: Vec<_> = marks.collect();
+    assert_eq!(marks.len(), 10);
+    assert!(
+        marks
+            .iter()
+            .all(|(kind, blocks)| *kind == BlockKind::Mark && blocks.len() == 1)
+    );
+}
+
+#[test]
+fn a_clock_that_is_set_keeps_all_points() {
+    for jump in [-3_600_000i64, -5_000, 5_000, 3_600_000] {
+        let mut recorder = Recorder::new(1, BEGIN_MS, true);
+        let one = |end_ms| {
+            let mut sample = Sample {
+                end_ms,
+                span_ms: 1000,
+                ..Sample::default()
+            };
+            sample.values[Column::Reads] = 1;
+            sample
+        };
+        let mut now = BEGIN_MS;
+        for second in 0..40 {
+            now += 1000;
+            if second == 20 {
+                let set = now.wrapping_add_signed(jump);
+                recorder.close(now, set);
+                now = set;
+            }
+            recorder.push(vm("a"), one(now));
+            if second % 10 == 9 {
+                recorder.close(now, now);
+            }
+        }
+        for step in [Step::Fine, Step::Every(10_000)] {
+            let answer = ask(&recorder, &vm("a"), (0, u64::MAX), step);
+            let reads: u64 = answer
+                .intervals
+                .iter()
+                .map(|i| i.values[Column::Reads])
+                .sum();
+            // Seconds before a jump of an hour are older than 15 minutes.
+            let kept = if step == Step::Fine && jump > 900_000 {
+                20
+            } else {
+                40
+            };
+            assert_eq!(reads, kept, "a jump of {jump} ms, {step:?}");
+            let ends = answer.intervals.iter().map(|interval| interval.to_ms);
+            assert!(ends.is_sorted(), "a jump of {jump} ms, {step:?}");
+        }
+    }
+}
