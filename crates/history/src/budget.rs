@@ -4,8 +4,8 @@
 //!
 //! | part | bytes at most |
 //! |---|---|
-//! | fine chunks, [`FINE_WINDOWS`] of [`FINE_CHUNK_MAX`], each with its name and index entry | 50 KiB |
-//! | samples of the open window | 8 KiB |
+//! | fine chunks, [`FINE_WINDOWS`] of [`FINE_CHUNK_MAX`], with names and index | 50 KiB |
+//! | samples of the open window | 11 KiB |
 //! | previous counters, which the driver keeps | 4 KiB |
 //!
 //! A VM that is idle takes nothing. What does not fit a chunk is made coarser, in the order of

@@ -51,7 +51,7 @@ pub struct Recorder {
     /// Coarse blocks are kept in memory, because there are no files.
     keeps_coarse: bool,
     window: Window,
-    /// Time from which on the run's points are there: its begin, or the end of those that had to go.
+    /// Time from which on the run's points are there: its begin, or the end of removed ones.
     since_ms: u64,
     /// Begin of the open window.
     opened_ms: u64,

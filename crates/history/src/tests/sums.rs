@@ -64,7 +64,8 @@ proptest! {
         restarts in any::<bool>(),
     ) {
         // Up to 9 minutes, so that some windows are covered by a coarse block and others are not.
-        let seconds: Vec<_> = seconds.iter().cycle().take(seconds.len() * repeats).cloned().collect();
+        let all = seconds.iter().cycle().take(seconds.len() * repeats);
+        let seconds: Vec<_> = all.cloned().collect();
         let (mut recorder, now, all, written) = record(&seconds, !restarts);
         let expected = sums(all.iter().map(|sample| &sample.values));
         if restarts {
@@ -119,7 +120,8 @@ proptest! {
         repeats in 1usize..12,
         more in prop::collection::vec(sample(), 1..10),
     ) {
-        let seconds: Vec<_> = seconds.iter().cycle().take(seconds.len() * repeats).cloned().collect();
+        let all = seconds.iter().cycle().take(seconds.len() * repeats);
+        let seconds: Vec<_> = all.cloned().collect();
         let (_, now, mut all, written) = record(&seconds, false);
         // What was in the open window is lost.
         let closed = now / WINDOW_MS * WINDOW_MS;
