@@ -1,8 +1,8 @@
 //! Simulation of all devices of a scenario, side by side in virtual time.
 
 use crate::device::{
-    DeviceSim, PrecisionResult, PromiseResult, RequestEvent, Tally, Transfer, TransferDone,
-    TransferTally,
+    DeviceSim, PrecisionResult, PromiseResult, Recorder, RequestEvent, Tally, Transfer,
+    TransferDone, TransferTally,
 };
 use crate::processors::Processors;
 use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
@@ -123,6 +123,33 @@ impl World {
     /// which they happened. None unless [`World::keep_requests`] was called.
     pub fn take_requests(&mut self, device: usize, to: &mut Vec<RequestEvent>) {
         self.devices[device].request_log_mut().take(to);
+    }
+
+    /// Records every request of a device from now on, in the format of
+    /// [`tidegate_recording`]. The same scenario gives the same bytes.
+    ///
+    /// # Panics
+    /// If time has passed.
+    pub fn record(&mut self, device: usize) {
+        assert_eq!(
+            self.now,
+            Nanos::ZERO,
+            "a recording begins with the simulation: requests before now would be missing"
+        );
+        let recorder = Recorder::new(&self.scenario, device);
+        (self.devices[device].request_log_mut()).begin_recording(recorder);
+    }
+
+    /// Moves the bytes of a device's recording since the last call to the end of `to`. None unless
+    /// [`World::record`] was called.
+    pub fn take_recording(&mut self, device: usize, to: &mut Vec<u8>) {
+        self.devices[device].request_log_mut().take_recording(to);
+    }
+
+    /// Ends a device's recording, with the rest of its bytes to the end of `to`. Requests that are
+    /// not answered by now are not in it.
+    pub fn end_recording(&mut self, device: usize, to: &mut Vec<u8>) {
+        (self.devices[device].request_log_mut()).end_recording(self.now, to);
     }
 
     /// Advances time to the next mark, at most a second. Rows of an interval that ended go to

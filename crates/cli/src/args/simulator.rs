@@ -67,6 +67,9 @@ pub(crate) struct SimArgs {
     /// Write a CSV line for each replayed request and each transfer with a deadline to FILE
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) responses: Option<PathBuf>,
+    /// Record every request in FILE with the times of its stages
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
 }

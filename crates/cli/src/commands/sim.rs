@@ -15,6 +15,7 @@ use crate::progress::DelayedBar;
 use crate::simulate::{self, Changes, Ready};
 
 mod processors;
+mod recording;
 mod responses;
 
 pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
@@ -37,6 +38,9 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     if log.is_some() {
         world.keep_responses();
     }
+    let mut recording = (args.record.as_deref())
+        .map(|path| recording::Recording::begin(path, &mut world))
+        .transpose()?;
     // Milliseconds of virtual time.
     let total = world.scenario().frame.duration.0 / 1_000_000;
     let mut progress = DelayedBar::new(total, "simulating");
@@ -52,6 +56,9 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         if let Some(log) = &mut log {
             log.add(&world.take_responses())?;
         }
+        if let Some(recording) = &mut recording {
+            recording.add(&mut world)?;
+        }
         progress.set(world.now().0 / 1_000_000, || {
             let total = world.scenario().frame.duration;
             format!("{} of {}", duration(world.now().0), duration(total.0))
@@ -59,6 +66,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     }
     drop(progress);
     log.map_or(Ok(()), responses::Log::finish)?;
+    recording.map_or(Ok(()), |it| it.finish(&mut world))?;
     let (warm_up, ended) = (world.scenario().frame.warm_up, world.now());
     // All results would be empty, and the report would not say why.
     if ended < warm_up {

@@ -31,7 +31,6 @@ pub mod fault;
 mod keys;
 mod listen_address;
 mod metrics;
-mod objective_view;
 mod overcommit;
 mod parse;
 mod promise;
@@ -49,11 +48,11 @@ pub use control::{
 };
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
 pub use metrics::MetricsConfig;
-pub use objective_view::objective_view;
 pub use promise::{by_the_clock, words};
 pub use schema::schema;
 pub use socket_owner::SocketOwner;
 pub use socket_template::SocketTemplate;
+pub use tidegate_config::objective_view::objective_view;
 pub use tidegate_config::{
     ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, enforced_parts, objective,
     policy, schedule, unenforced,

@@ -26,6 +26,7 @@ mod hosts;
 mod messages;
 mod per_second;
 mod promises;
+mod recorder;
 mod request_log;
 mod request_path;
 mod results;
@@ -54,6 +55,7 @@ use crate::scenario::{Action, Change};
 use events::{Event, EventQueue};
 use hosts::Hosts;
 use messages::{Message, Messages};
+pub(crate) use recorder::Recorder;
 pub(crate) use request_log::RequestLog;
 use request_path::Pending;
 use slab::Slab;
@@ -229,6 +231,9 @@ impl DeviceSim {
             .hosts
             .add_vm(self.now, state.host, vm, served_as, details.disk);
         state.engine = Some(engine);
+        if let Some(recorder) = self.request_log.recorder() {
+            recorder.arrived(self.now, vm, &state.details.objective);
+        }
         // A range of indices: the loop borrows `self` again.
         for worker in state.workers.clone() {
             let (start, stop) = self.vms.worker(worker).span();
@@ -264,6 +269,9 @@ impl DeviceSim {
                 .vms_mut()
                 .remove_vm(self.now, id))
             .expect("a VM that is there can be removed");
+            if let Some(recorder) = self.request_log.recorder() {
+                recorder.left(self.now, vm);
+            }
         }
         // Refused requests never reached the engine.
         for (slot, _) in core::mem::take(&mut state.refused) {
@@ -275,8 +283,9 @@ impl DeviceSim {
     fn change(&mut self, index: u32) {
         match self.changes[index as usize].action.clone() {
             Action::Objective { vm, objective } => {
-                let vm = self.vms.vm_of_scenario(vm);
-                let vm = (self.vms).vm_mut(vm.expect("planned only for VMs of this device"));
+                let number = self.vms.vm_of_scenario(vm);
+                let number = number.expect("planned only for VMs of this device");
+                let vm = self.vms.vm_mut(number);
                 if let Some(id) = vm.id() {
                     let before = vm.details.objective;
                     let vms = self.hosts.engine(vm.host).vms();
@@ -288,8 +297,18 @@ impl DeviceSim {
                 }
                 // Also without an engine: a VM may get its objective before it arrives.
                 vm.set_objective(&objective);
+                if let Some(recorder) = self.request_log.recorder()
+                    && vm.engine.is_some()
+                {
+                    recorder.objective(self.now, number, &objective);
+                }
             }
-            Action::Policy { policy, .. } => self.hosts.set_policy(self.now, &policy),
+            Action::Policy { policy, .. } => {
+                self.hosts.set_policy(self.now, &policy);
+                if let Some(recorder) = self.request_log.recorder() {
+                    recorder.policy(self.now, &policy);
+                }
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! A judge of promises needs the arrival and the answer of every request at the scheduler, without
 //! the guest's round trip. Nothing is recorded, and nothing costs time, until a judge asks for it.
 
+use super::recorder::Recorder;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
@@ -56,9 +57,36 @@ pub(crate) struct RequestLog {
     events: Option<Vec<RequestEvent>>,
     /// Time since which the device works without an end; `None` while it has nothing.
     working_since: Option<Nanos>,
+    /// Recording; `None` unless one was asked for.
+    recorder: Option<Box<Recorder>>,
 }
 
 impl RequestLog {
+    /// Records requests from now on.
+    pub(crate) fn begin_recording(&mut self, recorder: Recorder) {
+        self.recorder = Some(Box::new(recorder));
+    }
+
+    /// Returns the recording, if there is one.
+    pub(super) fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_deref_mut()
+    }
+
+    /// Moves the bytes of the recording since the last call to the end of `to`.
+    pub(crate) fn take_recording(&mut self, to: &mut Vec<u8>) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.take(to);
+        }
+    }
+
+    /// Ends the recording, with the rest of its bytes to the end of `to`. Requests that are not
+    /// answered by now are not in it.
+    pub(crate) fn end_recording(&mut self, now: Nanos, to: &mut Vec<u8>) {
+        if let Some(recorder) = self.recorder.take() {
+            recorder.end(now, to);
+        }
+    }
+
     /// Keeps events from now on.
     pub(crate) fn keep(&mut self) {
         self.events.get_or_insert_default();

@@ -161,6 +161,10 @@ impl DeviceSim {
         }
         let pending = self.requests.get_mut(slot);
         pending.ended = done.outcome;
+        if let Some(recorder) = self.request_log.recorder() {
+            let vm = self.vms.worker(pending.worker).vm();
+            recorder.request(self.now, vm, &pending.io, done);
+        }
         let vm = self.vms.vm_of_worker_mut(pending.worker);
         if done.payload > 0 {
             // The guest has the data at once here; no reply waits for a socket.

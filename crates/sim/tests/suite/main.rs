@@ -9,6 +9,7 @@ mod hosts;
 mod path;
 mod precision;
 mod processors;
+mod recording;
 mod replay;
 mod scenario;
 mod shares_of_disk;

@@ -1,31 +1,11 @@
 //! Policies, the parts they are made of, and their parameters.
 
-use tidegate_api::policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
-use tidegate_core::part::{Enforces, ParamInfo, ParamKind, Part};
+use tidegate_api::policy::{ParamView, PolicyInfoView, PolicyPartView};
+pub use tidegate_config::policy_view::policy;
+use tidegate_config::policy_view::{enforced_names, with_unit};
+use tidegate_core::part::{ParamInfo, ParamKind, Part};
 use tidegate_core::policy::Policy;
-use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{self as registry, PolicyInfo, PolicySpec};
-use tidegate_units as units;
-
-use crate::config;
-
-/// Returns a policy with the values of its parameters.
-pub fn policy(spec: &dyn Policy) -> PolicyView {
-    let (controller, regulator, dispatcher) = spec.parts();
-    PolicyView {
-        name: spec.name().to_owned(),
-        controller: controller.map(str::to_owned),
-        regulator: regulator.to_owned(),
-        dispatcher: dispatcher.to_owned(),
-        enforces: enforced_names(&spec.enforces()),
-        params: (spec.params().iter().copied())
-            .map(|(info, value)| ParamValue {
-                name: info.name.to_owned(),
-                value: with_unit(info.kind, value),
-            })
-            .collect(),
-    }
-}
 
 /// Returns every policy of the registry, in its order.
 pub fn policies() -> Vec<PolicyInfoView> {
@@ -109,25 +89,6 @@ fn param_view(info: &ParamInfo, default: u64) -> ParamView {
         choices,
         help: info.help.to_owned(),
     }
-}
-
-/// Formats a parameter's value as the configuration takes it.
-fn with_unit(kind: ParamKind, value: u64) -> String {
-    match kind {
-        ParamKind::Bytes => units::format_bytes(value),
-        ParamKind::Duration => units::format_duration(Nanos(value)),
-        ParamKind::Count => value.to_string(),
-        ParamKind::Flag => (value != 0).to_string(),
-        // A choice is stored as the index of its word.
-        ParamKind::Choice(words) => words[value as usize].to_owned(),
-    }
-}
-
-fn enforced_names(enforces: &Enforces) -> Vec<String> {
-    config::enforced_parts(enforces)
-        .into_iter()
-        .map(str::to_owned)
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Objectives, as text with units.
 
 use tidegate_api::objective::ObjectiveView;
-use tidegate_config::objective;
 use tidegate_core::objective::Objective;
+
+use crate::objective;
 
 /// Returns an objective as the configuration would write it, with `None` for parts that are not
 /// promised.
@@ -14,7 +15,6 @@ pub fn objective_view(objective: &Objective) -> ObjectiveView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
 
     #[test]
     fn a_view_has_every_part_in_the_words_of_a_configuration() {
@@ -39,9 +39,9 @@ mod tests {
             "latency": "12.5 ms",
             "expects": { "reads": "70 %", "access": "12.5 % sequential", "size": "16 KiB" }
         });
-        let objective = config::objective::merge(&Objective::default(), &change).expect("good");
+        let objective = objective::merge(&Objective::default(), &change).expect("good");
         let shown = serde_json::to_value(objective_view(&objective)).expect("JSON");
-        let again = config::objective::merge(&Objective::default(), &shown).expect("good");
+        let again = objective::merge(&Objective::default(), &shown).expect("good");
         assert_eq!(again, objective);
     }
 }
