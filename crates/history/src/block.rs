@@ -17,9 +17,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::crc32c::crc32c;
+use tidegate_packing::put_number;
+
+use crate::reader::{Damage, Reader};
 use crate::sample::{Key, Kind};
-use crate::varint::{self, Damage, Reader};
 
 /// Version of the format. A reader refuses blocks of others.
 pub const VERSION: u8 = 1;
@@ -60,6 +61,11 @@ pub struct Header {
     pub to_ms: u64,
     /// Length of the body in bytes.
     pub body: usize,
+}
+
+/// Returns the checksum of a block: of all before it, and of the body.
+fn checksum(head: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(head), body)
 }
 
 fn number(bytes: &[u8], at: usize) -> u64 {
@@ -114,7 +120,7 @@ impl Header {
         for number in [self.run, first, last, self.from_ms, self.to_ms] {
             out.extend(number.to_le_bytes());
         }
-        out.extend(crc32c([&out, body]).to_le_bytes());
+        out.extend(checksum(&out, body).to_le_bytes());
         out.extend(body);
         out
     }
@@ -140,7 +146,7 @@ impl<'a> Block<'a> {
             .ok_or(Damage("a block ends early"))?;
         let (head, body) = bytes.split_at(HEADER_BYTES);
         let (head, crc) = head.split_at(CRC_AT);
-        if crc32c([head, body]).to_le_bytes() != crc {
+        if checksum(head, body).to_le_bytes() != crc {
             return Err(Damage("the checksum of a block is wrong"));
         }
         Ok(Block { header, body })
@@ -263,8 +269,8 @@ impl Builder {
     pub(crate) fn add(&mut self, key: &Key, chunk: &[u8]) {
         let name = self.name(&key.name);
         self.entries.push(key.kind.id());
-        varint::put(&mut self.entries, name as u64);
-        varint::put(&mut self.entries, chunk.len() as u64);
+        put_number(name as u64, &mut self.entries);
+        put_number(chunk.len() as u64, &mut self.entries);
         self.entries.extend(chunk);
         self.count += 1;
     }
@@ -279,12 +285,12 @@ impl Builder {
     fn end_block(&mut self, is_last: bool) {
         let mut body = Vec::new();
         if self.count > 0 {
-            varint::put(&mut body, self.names.len() as u64);
+            put_number(self.names.len() as u64, &mut body);
             for name in &self.names {
-                varint::put(&mut body, name.len() as u64);
+                put_number(name.len() as u64, &mut body);
                 body.extend(name.as_bytes());
             }
-            varint::put(&mut body, self.count);
+            put_number(self.count, &mut body);
             body.append(&mut self.entries);
         }
         assert!(body.len() <= BODY_MAX, "a block of {} bytes", body.len());
@@ -307,7 +313,7 @@ impl Builder {
 /// Replaces the checksum of a block by that of its bytes.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
-    let crc = crc32c([&bytes[..CRC_AT], &bytes[HEADER_BYTES..]]);
+    let crc = checksum(&bytes[..CRC_AT], &bytes[HEADER_BYTES..]);
     bytes[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
     bytes
 }

@@ -11,11 +11,12 @@
 //! neighbours, where those are smaller. Values are divided by their greatest common divisor first:
 //! bytes are mostly multiples of 4 KiB. A column of zeroes is left out.
 
-use crate::bits;
+use tidegate_packing::{packed_len, put_number, put_packed, unzigzag, zigzag};
+
 use crate::budget::{BEHIND_MAX, COARSE_WINDOWS};
 use crate::column::{Column, Values};
 use crate::latency::Latency;
-use crate::varint::{self, Damage, Reader, unzigzag, zigzag};
+use crate::reader::{Damage, Reader, WIDTH_MAX};
 
 /// Most points of a chunk.
 pub const POINTS_MAX: usize = 64;
@@ -93,13 +94,13 @@ impl Chunk {
             out.push(*id);
             encode_column(&mut out, values);
         }
-        varint::put(&mut out, details as u64);
+        put_number(details as u64, &mut out);
         for detail in &self.details {
             detail.latency.encode(&mut out);
-            varint::put(&mut out, detail.behind.len() as u64);
+            put_number(detail.behind.len() as u64, &mut out);
             for &(name, waited) in &detail.behind {
-                varint::put(&mut out, name as u64);
-                varint::put(&mut out, waited.min(VALUE_MAX));
+                put_number(name as u64, &mut out);
+                put_number(waited.min(VALUE_MAX), &mut out);
             }
         }
         out
@@ -154,9 +155,9 @@ fn decode_detail(reader: &mut Reader<'_>, names: usize) -> Result<Detail, Damage
     let latency = Latency::decode(reader)?;
     let count = reader.at_most(BEHIND_MAX, "too many VMs were waited for")?;
     let behind = (0..count).map(|_| {
-        let name = reader.varint()?;
+        let name = reader.number()?;
         let name = usize::try_from(name).ok().filter(|name| *name < names);
-        Ok((name.ok_or(Damage("a name is not there"))?, reader.varint()?))
+        Ok((name.ok_or(Damage("a name is not there"))?, reader.number()?))
     });
     let behind = behind.collect::<Result<_, _>>()?;
     Ok(Detail { latency, behind })
@@ -179,7 +180,7 @@ fn encode_column(out: &mut Vec<u8>, values: &[u64]) {
     let (first, least) = (values[0], values.iter().copied().min().unwrap_or(0));
     if values.iter().all(|&value| value == first) {
         out.push(0);
-        return varint::put(out, first);
+        return put_number(first, out);
     }
     // Values differ, so one of them is not zero and the divisor is not either.
     let scale = values.iter().copied().fold(0, greatest_common_divisor);
@@ -192,41 +193,41 @@ fn encode_column(out: &mut Vec<u8>, values: &[u64]) {
     let above = || {
         scaled
             .clone()
-            .map(|value| (value - least).min((1 << bits::WIDTH_MAX) - 1))
+            .map(|value| (value - least).min((1 << WIDTH_MAX) - 1))
     };
     let wide = width(above().max().unwrap_or(0));
     let narrow = width(differences().max().unwrap_or(0));
-    let by_differences = narrow <= bits::WIDTH_MAX
-        && bits::bytes(values.len() - 1, narrow) < bits::bytes(values.len(), wide);
+    let by_differences = narrow <= WIDTH_MAX
+        && packed_len(values.len() - 1, narrow) < packed_len(values.len(), wide);
     if by_differences {
         out.push(narrow as u8 | DIFFERENCES);
-        varint::put(out, scale);
-        varint::put(out, first / scale);
-        bits::put(out, differences(), narrow);
+        put_number(scale, out);
+        put_number(first / scale, out);
+        put_packed(differences(), narrow, out);
     } else {
         out.push(wide as u8);
-        varint::put(out, scale);
-        varint::put(out, least);
-        bits::put(out, above(), wide);
+        put_number(scale, out);
+        put_number(least, out);
+        put_packed(above(), wide, out);
     }
 }
 
 fn decode_column(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, Damage> {
     let form = reader.byte()?;
     if form == 0 {
-        return Ok(vec![reader.varint()?; count]);
+        return Ok(vec![reader.number()?; count]);
     }
-    let (scale, first) = (reader.varint()?, reader.varint()?);
+    let (scale, first) = (reader.number()?, reader.number()?);
     let width = u32::from(form & !DIFFERENCES);
     if form & DIFFERENCES == 0 {
-        let above = bits::get(reader, count, width)?;
+        let above = reader.packed(count, width)?;
         return Ok(above
             .map(|above| first.wrapping_add(above).wrapping_mul(scale))
             .collect());
     }
     let mut value = first;
     let mut values = vec![first.wrapping_mul(scale)];
-    for difference in bits::get(reader, count - 1, width)? {
+    for difference in reader.packed(count - 1, width)? {
         value = value.wrapping_add(unzigzag(difference) as u64);
         values.push(value.wrapping_mul(scale));
     }

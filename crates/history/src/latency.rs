@@ -10,7 +10,9 @@
 //! value. With [`SAMPLE_CELLS_MAX`](crate::budget::SAMPLE_CELLS_MAX) cells a second is exact to a
 //! bucket while its latencies lie within six octaves, a factor of 64.
 
-use crate::varint::{self, Damage, Reader};
+use tidegate_packing::put_number;
+
+use crate::reader::{Damage, Reader};
 
 /// Sub-buckets of an octave.
 const SUB_BUCKETS: u32 = 16;
@@ -122,16 +124,16 @@ impl Latency {
             return out.push(u8::MAX);
         };
         out.push(shift as u8);
-        varint::put(out, u64::from(first.0 >> shift));
-        varint::put(out, u64::from((last.0 - first.0) >> shift));
+        put_number(u64::from(first.0 >> shift), out);
+        put_number(u64::from((last.0 - first.0) >> shift), out);
         let mut next = first.0 >> shift;
         for &(bucket, count) in &self.cells {
             let empty = (bucket >> shift) - next;
             if empty > 0 {
                 out.push(0);
-                varint::put(out, u64::from(empty - 1));
+                put_number(u64::from(empty - 1), out);
             }
-            varint::put(out, count);
+            put_number(count, out);
             next = (bucket >> shift) + 1;
         }
     }
@@ -149,7 +151,7 @@ impl Latency {
         let last = first + reader.at_most(end - 1 - first, BEYOND)?;
         let (mut cells, mut at) = (Vec::new(), first);
         while at <= last {
-            match reader.varint()? {
+            match reader.number()? {
                 0 => at += 1 + reader.at_most(end, BEYOND)?,
                 count => {
                     let bucket = (at << shift) as u16 | ((1 << shift) - 1);

@@ -24,20 +24,18 @@
 //!
 //! Memory is bounded: see [`budget`].
 
-mod bits;
 pub mod block;
 pub mod budget;
 pub mod chunk;
 pub mod column;
-mod crc32c;
 mod fit;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod latency;
 pub mod query;
+mod reader;
 pub mod recorder;
 pub mod sample;
 #[cfg(test)]
 mod tests;
-mod varint;
 mod window;

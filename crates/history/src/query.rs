@@ -12,8 +12,8 @@ use crate::chunk::{Chunk, Detail, Point};
 use crate::column::{Column, Values};
 use crate::fit;
 use crate::latency::{Latency, upper_bound_ns};
+use crate::reader::Damage;
 use crate::sample::{Behind, Key, Sample, add_behind, keep_largest};
-use crate::varint::Damage;
 
 /// Length of the intervals of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

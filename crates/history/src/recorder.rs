@@ -7,8 +7,8 @@ use crate::block::{Block, BlockKind, Builder, Entries, Header};
 use crate::budget::{BYTES_MAX, BYTES_PER_VM, COARSE_WINDOWS, FINE_WINDOWS, NAME_MAX, WINDOW_MS};
 use crate::chunk::{Chunk, Detail};
 use crate::query::{Answer, Query, Request, whole_window};
+use crate::reader::Damage;
 use crate::sample::{Behind, Key, Kind, Sample};
-use crate::varint::Damage;
 use crate::window::Window;
 
 /// Encoded block.

@@ -8,8 +8,8 @@ use crate::budget::{BEHIND_MAX, SAMPLE_CELLS_MAX, WINDOW_SAMPLES_MAX};
 use crate::column::Values;
 use crate::fit;
 use crate::latency::Latency;
+use crate::reader::Reader;
 use crate::sample::{Key, Sample, keep_largest};
-use crate::varint::Reader;
 
 /// Sample in less memory: with an encoded histogram.
 #[derive(Debug)]

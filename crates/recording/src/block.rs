@@ -2,8 +2,9 @@
 
 use tidegate_base::request::Op;
 use tidegate_base::time::Nanos;
+use tidegate_packing::{Bytes, put_number};
 
-use crate::columns::{Bytes, put_column, put_number};
+use crate::columns::{get_column, put_column};
 use crate::request::Request;
 
 /// Most requests of a block.
@@ -151,7 +152,7 @@ impl BlockDecoder {
     }
 
     fn decode_all(&mut self, payload: &[u8], requests: &mut Vec<Request>) -> Option<BlockHead> {
-        let mut bytes = Bytes(payload);
+        let mut bytes = Bytes::new(payload);
         let (first, dropped) = (bytes.number()?, bytes.number()?);
         let mut done = bytes.number()?;
         let count = usize::try_from(bytes.number()?).ok()?;
@@ -169,9 +170,9 @@ impl BlockDecoder {
             self.disks.push((u32::try_from(bytes.number()?).ok()?, 0));
         }
         for column in &mut self.columns {
-            bytes.column(count, column)?;
+            get_column(&mut bytes, count, column)?;
         }
-        if !bytes.0.is_empty() {
+        if !bytes.is_empty() {
             return None;
         }
         for at in 0..count {

@@ -15,7 +15,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use crate::crc::crc32c;
+use crc32c::crc32c;
 
 /// First bytes of a recording: not text, and damaged by conversions of line ends.
 pub const MAGIC: [u8; 8] = *b"\x89TGREC\r\n";

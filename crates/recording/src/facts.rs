@@ -75,7 +75,7 @@ impl Default for DeviceFacts {
 impl DeviceFacts {
     /// Returns the digest of a saturation profile's text.
     pub fn digest(profile: &[u8]) -> String {
-        format!("{:08x}", crate::crc::crc32c(profile))
+        format!("{:08x}", crc32c::crc32c(profile))
     }
 }
 

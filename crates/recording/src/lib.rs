@@ -61,7 +61,6 @@
 mod block;
 mod chunk;
 mod columns;
-mod crc;
 mod encoder;
 mod facts;
 #[cfg(any(test, feature = "fuzzing"))]
