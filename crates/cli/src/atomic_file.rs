@@ -16,6 +16,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
 use tidegate_units::human::bytes as bytes_text;
 
 use crate::problem::{self, Problem};
@@ -54,40 +55,85 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>> {
 /// # Errors
 /// If the path is not a regular file, or cannot be written.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
-    let old = regular(path)?;
-    let target = match &old {
-        Some(_) => fs::canonicalize(path).with_context(cannot)?,
-        None => link_target(path).with_context(cannot)?,
-    };
-    let named = !target.as_os_str().as_bytes().ends_with(b"/");
-    let Some(name) = target.file_name().filter(|_| named) else {
-        return Err(refused(path, "not the name of a file".to_owned()));
-    };
-    // A rename needs no write permission for the replaced file, so it is checked here.
-    if old.is_some() {
-        (OpenOptions::new().write(true).open(&target)).with_context(cannot)?;
+    let mut new = Replacement::create(path)?;
+    new.write_all(bytes)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    new.commit()
+}
+
+/// New content of a file, which replaces the old one atomically once it is whole. Without
+/// [`Replacement::commit`] the file stays as it is.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    path: PathBuf,
+    /// End of the path's links.
+    target: PathBuf,
+    beside: NamedTempFile,
+}
+
+impl Replacement {
+    /// Creates an empty file beside the one that is replaced.
+    ///
+    /// # Errors
+    /// If the path is not a regular file, or cannot be written.
+    pub(crate) fn create(path: &Path) -> Result<Replacement> {
+        let cannot = || format!("cannot write {}", path.display());
+        let old = regular(path)?;
+        let target = match &old {
+            Some(_) => fs::canonicalize(path).with_context(cannot)?,
+            None => link_target(path).with_context(cannot)?,
+        };
+        let named = !target.as_os_str().as_bytes().ends_with(b"/");
+        let Some(name) = target.file_name().filter(|_| named) else {
+            return Err(refused(path, "not the name of a file".to_owned()));
+        };
+        // A rename needs no write permission for the replaced file, so it is checked here.
+        if old.is_some() {
+            (OpenOptions::new().write(true).open(&target)).with_context(cannot)?;
+        }
+        let mut prefix = std::ffi::OsString::from(".");
+        prefix.push(name);
+        prefix.push(".");
+        // In the same directory, because a rename cannot cross file systems.
+        let beside = tempfile::Builder::new()
+            .prefix(&prefix)
+            .suffix(".new")
+            // As for any new file, less the user's umask.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder(&target))
+            .map_err(|error| problem::cannot_write(&target, &error))?;
+        if let Some(old) = old {
+            (beside.as_file().set_permissions(old.permissions())).with_context(cannot)?;
+        }
+        let path = path.to_owned();
+        Ok(Replacement {
+            path,
+            target,
+            beside,
+        })
     }
-    let mut prefix = std::ffi::OsString::from(".");
-    prefix.push(name);
-    prefix.push(".");
-    // In the same directory, because a rename cannot cross file systems.
-    let mut beside = tempfile::Builder::new()
-        .prefix(&prefix)
-        .suffix(".new")
-        // As for any new file, less the user's umask.
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder(&target))
-        .map_err(|error| problem::cannot_write(&target, &error))?;
-    if let Some(old) = old {
-        (beside.as_file().set_permissions(old.permissions())).with_context(cannot)?;
+
+    /// Puts the new content in the place of the old one.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn commit(self) -> Result<()> {
+        let cannot = || format!("cannot write {}", self.path.display());
+        // Synced first, because the rename may otherwise become durable before the data.
+        self.beside.as_file().sync_data().with_context(cannot)?;
+        self.beside.persist(&self.target).with_context(cannot)?;
+        sync_name(&self.target).with_context(cannot)
     }
-    // Synced first, because the rename may otherwise become durable before the data.
-    (beside.write_all(bytes))
-        .and_then(|()| beside.as_file().sync_data())
-        .with_context(cannot)?;
-    beside.persist(&target).with_context(cannot)?;
-    sync_name(&target).with_context(cannot)
+}
+
+impl Write for Replacement {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.beside.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.beside.flush()
+    }
 }
 
 /// Syncs the directory of a file, which makes its name durable.

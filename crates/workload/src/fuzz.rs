@@ -49,7 +49,14 @@ pub fn fio_jobs(data: &[u8]) {
 pub fn traces(data: &[u8]) {
     let formats = Format::ALL.map(Some).into_iter().chain([None]);
     for format in formats {
-        let read = |skip_bad| trace::read(data, &Options { format, skip_bad });
+        let read = |skip_bad| {
+            let options = Options {
+                format,
+                skip_bad,
+                disk: None,
+            };
+            trace::read(data, &options)
+        };
         let (strict, lenient) = (read(false), read(true));
         let trace = match (strict, lenient) {
             (Ok(strict), lenient) => {
@@ -72,11 +79,29 @@ pub fn traces(data: &[u8]) {
             assert!((1..=LARGEST).contains(&record.len) && record.end() <= i64::MAX as u64);
             assert!((record.disk as usize) < trace.disks.len());
         }
+        only_disk(data, format, &trace);
         let info = trace::info(&trace, None).expect("a trace that was read has a request");
         assert_eq!(info.requests, trace.records.len() as u64);
         assert!(info.footprint <= info.bytes && info.extent > 0);
         replay(&trace);
     }
+}
+
+/// Reads one disk of a trace, the last, which gives its requests of the whole trace.
+fn only_disk(data: &[u8], format: Option<Format>, whole: &Trace) {
+    let Some((last, name)) = whole.disks.iter().enumerate().next_back() else {
+        panic!("requests without a disk");
+    };
+    let options = Options {
+        format,
+        skip_bad: true,
+        disk: Some(name.clone()),
+    };
+    let one = trace::read(data, &options).expect("the disk has a request");
+    let of_disk = whole.records.iter().filter(|it| it.disk as usize == last);
+    let numbered = of_disk.map(|record| trace::Record { disk: 0, ..*record });
+    assert_eq!(one.disks, [name.as_str()]);
+    assert!(one.records.into_iter().eq(numbered));
 }
 
 /// Replays a trace in both modes, on a disk that is larger than the trace and on a smaller one.

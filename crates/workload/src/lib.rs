@@ -13,6 +13,7 @@
 pub mod arrival_process;
 pub mod deadline;
 mod error;
+mod factor;
 pub mod fio;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;

@@ -1,50 +1,16 @@
 //! Description of the replay of a block trace, whose requests a workload issues instead of drawn
 //! ones. [`TraceReplay`](crate::trace_replay::TraceReplay) issues them.
 
+pub use crate::factor::Factor;
+
 use crate::error::Findings;
 use crate::time::TimeDistribution;
-use crate::time::nearest;
 use crate::trace::{Record, SECTOR, Trace};
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tidegate_core::random::mix;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
-
-/// Factor in millionths, so that results are integers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Factor(u64);
-
-impl Factor {
-    /// Factor 1, which changes nothing.
-    pub const ONE: Factor = Factor(1_000_000);
-    /// Range of factors.
-    pub const RANGE: RangeInclusive<f64> = 0.000_001..=1_000_000.0;
-
-    /// Creates the factor nearest to `factor`.
-    ///
-    /// # Panics
-    /// `factor` is not in [`Factor::RANGE`].
-    pub fn new(factor: f64) -> Factor {
-        let range = Factor::RANGE;
-        assert!(range.contains(&factor), "{factor} is not in {range:?}");
-        // At least a millionth: 0 would put all requests at one time, or make them empty.
-        Factor(nearest(factor * 1e6).0.max(1))
-    }
-
-    /// Multiplies `n`, rounding down; saturates.
-    pub(crate) fn mul_floor(self, n: u64) -> u64 {
-        let product = u128::from(n) * u128::from(self.0) / 1_000_000;
-        u64::try_from(product).unwrap_or(u64::MAX)
-    }
-
-    /// Multiplies `n`, rounding up; saturates.
-    pub(crate) fn mul_ceil(self, n: u64) -> u64 {
-        let product = (u128::from(n) * u128::from(self.0)).div_ceil(1_000_000);
-        u64::try_from(product).unwrap_or(u64::MAX)
-    }
-}
 
 /// Times at which a trace's requests are issued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +88,12 @@ impl Replay {
             });
         }
         let digest = all.iter().fold(all.len() as u64, |digest, r| {
-            let what = u64::from(r.disk) << 32 | u64::from(r.op == Op::Read);
+            let op = match r.op {
+                Op::Read => 1,
+                Op::Discard => 2,
+                _ => 4 * u64::from(r.fua),
+            };
+            let what = u64::from(r.disk) << 32 | op;
             let parts = [r.at.0, r.offset, u64::from(r.len), what];
             (parts.into_iter()).fold(digest, |digest, part| mix(digest ^ mix(part)))
         });

@@ -23,7 +23,7 @@ mod tests;
 pub struct Whole {
     /// Number of the request, from 0 on; repetitions of the trace continue the numbers.
     pub index: u64,
-    /// Operation: read or write.
+    /// Operation: read, write or discard.
     pub op: Op,
     /// Time of issue, from the workload's start on; zero if it is issued when the one before is
     /// done.
@@ -60,8 +60,8 @@ impl AddressMap {
 pub struct TraceReplay {
     replay: Replay,
     map: AddressMap,
-    /// Sizes in bytes of a piece of a read and of a write.
-    pieces: [u32; 2],
+    /// Sizes in bytes of a piece of a read, of a write and of a discard.
+    pieces: [u32; 3],
     fua: bool,
     /// Index of the next request, and number of completed rounds of the trace.
     next: usize,
@@ -69,6 +69,8 @@ pub struct TraceReplay {
     period: Nanos,
     /// Request that is being issued; `at` and `left` are the address and the length of its rest.
     whole: Option<Whole>,
+    /// True if the request that is being issued is a forced write.
+    whole_fua: bool,
     at: u64,
     left: u64,
 }
@@ -100,7 +102,7 @@ impl TraceReplay {
                 block,
                 factor: replay.size_factor,
             },
-            pieces: [piece(0), piece(1)],
+            pieces: [piece(0), piece(1), piece(2)],
             fua: workload.sync,
             next: 0,
             rounds: 0,
@@ -109,6 +111,7 @@ impl TraceReplay {
                 Mode::NextWhenDone => Nanos::ZERO,
             },
             whole: None,
+            whole_fua: false,
             at: 0,
             left: 0,
             replay: replay.clone(),
@@ -122,13 +125,17 @@ impl TraceReplay {
             self.begin()?;
         }
         let op = self.whole?.op;
-        let piece = self.pieces[usize::from(op == Op::Write)];
+        let piece = match op {
+            Op::Write => self.pieces[1],
+            Op::Discard => self.pieces[2],
+            _ => self.pieces[0],
+        };
         let len = u64::from(piece).min(self.left);
         let io = Io {
             op,
             offset: self.at,
             len: len as u32,
-            fua: self.fua && op == Op::Write,
+            fua: op == Op::Write && (self.fua || self.whole_fua),
             waits: first && self.replay.mode == Mode::NextWhenDone,
             pause: Nanos::ZERO,
         };
@@ -167,7 +174,7 @@ impl TraceReplay {
             },
             bytes,
         });
-        (self.at, self.left) = (at, bytes);
+        (self.at, self.left, self.whole_fua) = (at, bytes, record.fua);
         self.next += 1;
         Some(())
     }

@@ -50,7 +50,10 @@ pub(crate) use simulator::{
     ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
 };
 pub(crate) use token::{AddTokenArgs, TokenCommand};
-pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
+pub(crate) use trace::{
+    SampleUnit, TraceCommand, TraceConvertArgs, TraceCutArgs, TraceInfoArgs, TraceLintArgs,
+    TraceReadArgs, TraceRewriteArgs, TraceScaleArgs,
+};
 pub(crate) use transfer::{StartTransferArgs, TransferCommand};
 pub(crate) use value::{DiskArg, all_policies, parse_policy};
 use value::{parse_param, whole};

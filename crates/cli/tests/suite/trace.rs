@@ -39,3 +39,157 @@ fn a_trace_is_told_in_figures_and_a_bad_record_with_its_place() {
     let missing = stderr(&tidegate(&["trace", "info", "no-such-file"]));
     assert!(missing.contains("no-such-file"), "{missing}");
 }
+
+/// Writes a trace of two disks, and returns the directory with its path.
+fn trace_of_two_disks() -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.csv");
+    // 100 requests at intervals of 1 ms, by turns reads of disk 1 and writes of disk 2.
+    let line = |n: u64| {
+        let (disk, code) = if n.is_multiple_of(2) {
+            (1, 'R')
+        } else {
+            (2, 'W')
+        };
+        format!("{disk},{code},{},4096,{}\n", n * 4096, n * 1000)
+    };
+    std::fs::write(&file, (0..100).map(line).collect::<String>()).expect("it is written");
+    let path = file.to_str().expect("text").to_owned();
+    (dir, path)
+}
+
+/// Runs a command that writes a trace; returns its JSON and the written text.
+fn written(arguments: &[&str], out: &str) -> (Value, String) {
+    let done = tidegate(&[arguments, &["-o", "json"]].concat());
+    assert!(done.status.success(), "{}", stderr(&done));
+    let json = serde_json::from_slice(&done.stdout).expect("JSON");
+    (json, std::fs::read_to_string(out).expect("it is written"))
+}
+
+#[test]
+fn a_trace_is_converted_cut_and_scaled() {
+    let (dir, path) = trace_of_two_disks();
+    let out = dir.path().join("out").to_str().expect("text").to_owned();
+    let trace = |command, more: &[&str]| {
+        written(
+            &[&["trace", command, path.as_str(), out.as_str()], more].concat(),
+            &out,
+        )
+    };
+    let (json, text) = trace("convert", &["--as", "iolog", "--volume", "2"]);
+    assert_eq!((&json["read"], &json["written"]), (&50.into(), &50.into()));
+    assert!(text.starts_with("fio version 3 iolog\n0 2 add\n0 2 open\n0 2 write 4096 4096\n"));
+    assert!(text.ends_with("98000 2 close\n"), "{text}");
+
+    let (json, text) = trace("cut", &["--from", "10 ms", "--to", "20 ms", "--reads"]);
+    assert_eq!(
+        (&json["format"], &json["written"]),
+        (&"alibaba".into(), &5.into())
+    );
+    assert!(text.starts_with("1,R,40960,4096,10000\n"), "{text}");
+
+    let (json, text) = trace(
+        "scale",
+        &["--time", "2", "--count", "1/10", "--by", "request"],
+    );
+    assert_eq!((&json["read"], &json["written"]), (&100.into(), &10.into()));
+    assert!(
+        text.starts_with("1,R,0,4096,0\n1,R,40960,4096,20000\n"),
+        "{text}"
+    );
+    let region = ["--count", "1/2", "--by", "region", "--region", "16 KiB"];
+    let (first, text) = trace("scale", &region);
+    assert_eq!(trace("scale", &region), (first, text));
+
+    // A failed command leaves the file as it is.
+    let before = std::fs::read_to_string(&out).expect("there");
+    let beyond = tidegate(&["trace", "cut", &path, &out, "--from", "1 h"]);
+    assert_eq!(beyond.status.code(), Some(1));
+    assert!(
+        stderr(&beyond).contains("no request is left"),
+        "{}",
+        stderr(&beyond)
+    );
+    let no_disk = tidegate(&["trace", "cut", &path, &out, "--disk", "3"]);
+    assert!(
+        stderr(&no_disk).contains("which has: 1, 2"),
+        "{}",
+        stderr(&no_disk)
+    );
+    let backwards = tidegate(&["trace", "cut", &path, &out, "--from", "2 s", "--to", "1 s"]);
+    assert!(
+        stderr(&backwards).contains("not after --from"),
+        "{}",
+        stderr(&backwards)
+    );
+    assert_eq!(std::fs::read_to_string(&out).expect("there"), before);
+    let names: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("a directory")
+        .collect();
+    assert_eq!(names.len(), 2, "no part of a file stays");
+}
+
+#[test]
+fn lint_exits_with_1_and_counts_what_it_found() {
+    let (dir, path) = trace_of_two_disks();
+    let clean = tidegate(&["trace", "lint", &path, "--block-size", "4 KiB"]);
+    assert!(clean.status.success(), "{}", stderr(&clean));
+    let small = tidegate(&[
+        "trace",
+        "lint",
+        &path,
+        "--disk-size",
+        "390 KiB",
+        "-o",
+        "json",
+    ]);
+    assert_eq!(small.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&small.stdout).expect("JSON");
+    assert_eq!(json["findings"], 3);
+    let check = json["checks"].as_array().expect("checks");
+    let beyond = check.iter().find(|it| it["check"] == "beyond-disk");
+    assert_eq!(
+        beyond.expect("it is checked")["examples"][0]["place"],
+        "line 98"
+    );
+
+    let bad = dir.path().join("bad.csv");
+    std::fs::write(&bad, "1,R,0,0,5\n1,R,0,512,x\n1,R,0,512,7\n1,R,0,512,6\n").expect("written");
+    let bad = tidegate(&["trace", "lint", bad.to_str().expect("text")]);
+    let text = stdout(&bad);
+    for found in [
+        "line 1: a request of no bytes",
+        "line 2: timestamp",
+        "line 4: 1 us",
+    ] {
+        assert!(text.contains(found), "{text}");
+    }
+    assert!(stderr(&bad).contains("3 findings"), "{}", stderr(&bad));
+}
+
+#[test]
+fn plots_of_a_trace_are_drawn_on_the_terminal_and_as_a_picture() {
+    let (dir, path) = trace_of_two_disks();
+    let svg = dir.path().join("t.svg");
+    let svg = svg.to_str().expect("text");
+    let drawn = tidegate(&["trace", "info", &path, "--plot", "--ascii", "--svg", svg]);
+    let text = stdout(&drawn);
+    for title in [
+        "Requests over time",
+        "Sizes of requests",
+        "Heat of addresses",
+    ] {
+        assert!(text.contains(title), "{text}");
+    }
+    assert!(
+        text.contains("o reads") && text.contains("x writes"),
+        "{text}"
+    );
+    let picture = std::fs::read_to_string(svg).expect("it is written");
+    assert!(picture.starts_with("<svg"), "{}", &picture[..40]);
+    let one = stdout(&tidegate(&["trace", "info", &path, "--disk", "2"]));
+    assert!(
+        one.contains("50, 0 % reads") || one.contains("50, 0.0 % reads"),
+        "{one}"
+    );
+}

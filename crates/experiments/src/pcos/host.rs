@@ -338,6 +338,7 @@ impl HostModel {
             disks: vec!["disk".to_owned()],
             records,
             out_of_order: 0,
+            others: 0,
             skipped: 0,
             bad: Vec::new(),
         };

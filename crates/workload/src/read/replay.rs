@@ -5,6 +5,7 @@ use super::value::is_table;
 use crate::deadline::{BySize, Deadline};
 use crate::replay::{Factor, Mode, Replay};
 use crate::trace::{self, Options, Trace, TraceError};
+use tidegate_config::diagnostic::one_of;
 use tidegate_config::library::Library;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
@@ -17,21 +18,26 @@ pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay>
         field.choice(&keys::FORMATS).map(Some)
     });
     let skip_bad = section.flag(&keys::SKIP_BAD);
-    let trace = section
-        .field(&keys::FILE)
-        .zip(format.zip(skip_bad))
-        .and_then(|(field, (format, skip_bad))| {
-            read_trace(&field, library, &Options { format, skip_bad })
-        });
     // Accepted with a note for one release.
     section.renamed("disk", "trace_disk");
-    let disk = section.value(&keys::TRACE_DISK, None, |field| {
-        // The names are unknown if the trace could not be read.
-        let names = trace.as_ref()?.disks.iter().map(String::as_str);
-        // An unknown name is reported with the nearest one of the trace.
-        let wanted = field.reference("disk of the trace", names.clone())?;
-        Some(names.clone().position(|name| name == wanted))
-    });
+    let file = section.field(&keys::FILE);
+    let disk_field = section.field(&keys::TRACE_DISK);
+    // Requests of other disks are passed over as they are read, so that they need no memory.
+    let disk = match &disk_field {
+        Some(field) => field.text().map(|name| Some(name.to_owned())),
+        None => Some(None),
+    };
+    let options = format.zip(skip_bad).zip(disk);
+    let trace = file
+        .zip(options)
+        .and_then(|(field, ((format, skip_bad), disk))| {
+            let options = Options {
+                format,
+                skip_bad,
+                disk,
+            };
+            read_trace(&field, disk_field.as_ref(), library, &options)
+        });
     let limit = section.number_if_any(&keys::LIMIT);
     let mode = mode(&mut section);
     let key = &keys::SIZE_FACTOR;
@@ -40,8 +46,7 @@ pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay>
     });
     let looped = section.flag(&keys::LOOP);
     section.finish();
-    let disk = disk?.map(|disk| disk as u32);
-    let mut replay = Replay::new(&trace?, disk, limit?)?;
+    let mut replay = Replay::new(&trace?, None, limit?)?;
     (replay.mode, replay.size_factor, replay.looped) = (mode?, size_factor?, looped?);
     Some(replay)
 }
@@ -70,8 +75,14 @@ fn mode(section: &mut Section<'_>) -> Option<Mode> {
     }
 }
 
-/// Reads the trace that a field names, with an error at the field if it cannot be read.
-fn read_trace(field: &Field<'_>, library: &dyn Library, options: &Options) -> Option<Trace> {
+/// Reads the trace that `field` names, with an error there if it cannot be read, or at
+/// `disk_field` if it has no request of the disk.
+fn read_trace(
+    field: &Field<'_>,
+    disk_field: Option<&Field<'_>>,
+    library: &dyn Library,
+    options: &Options,
+) -> Option<Trace> {
     let name = field.text()?;
     let (what, allowed) = match library.open(name) {
         Err(what) => (
@@ -80,6 +91,12 @@ fn read_trace(field: &Field<'_>, library: &dyn Library, options: &Options) -> Op
         ),
         Ok(input) => match trace::read(input, options) {
             Ok(trace) => return Some(trace),
+            Err(TraceError::NoDisk { names, .. }) => {
+                // An unknown name is reported with the nearest one of the trace.
+                let names = names.iter().map(String::as_str);
+                disk_field?.reference("disk of the trace", names);
+                return None;
+            }
             Err(error) => explain(name, &error),
         },
     };
@@ -91,11 +108,14 @@ fn read_trace(field: &Field<'_>, library: &dyn Library, options: &Options) -> Op
 fn explain(name: &str, error: &TraceError) -> (String, String) {
     let allowed = match error {
         TraceError::Bad(bad) => format!("{}; skip_bad = true skips bad records", bad.right),
-        TraceError::Unknown => "format = \"msr\", \"disksim\" or \"vscsi\"".to_owned(),
+        TraceError::Unknown => format!("format = {}", one_of(keys::FORMATS.map(|(name, _)| name))),
         TraceError::Empty {
             first: Some(bad), ..
         } => bad.right.to_owned(),
-        TraceError::Empty { .. } | TraceError::Io(_) => "a trace with requests".to_owned(),
+        TraceError::TooLate { .. } => "requests nearly in the order of their times".to_owned(),
+        TraceError::Empty { .. } | TraceError::NoDisk { .. } | TraceError::Io(_) => {
+            "a trace with requests".to_owned()
+        }
     };
     (format!("{name}: {error}"), allowed)
 }

@@ -93,9 +93,8 @@ impl Workload {
         let allowed = "a trace without arrivals, pauses, files, page_cache, copy_to, fsync, \
                        io_size and number_ios";
         findings.expect_none(&in_the_way, allowed);
-        // Traces have no discards, so the third size is not used.
-        let single = self.sizes[..2].iter().all(|sizes| sizes.single().is_some());
-        let allowed = "one size each of reads and writes with a trace";
+        let single = self.sizes.iter().all(|sizes| sizes.single().is_some());
+        let allowed = "one size each of reads, writes and discards with a trace";
         findings.expect(single, "sizes", "several", allowed);
     }
 

@@ -1,6 +1,8 @@
 //! DiskSim's ASCII format, with MQSim's times in nanoseconds.
 
-use super::{Op, RawRecord, SECTOR};
+use super::field::{number, sectors};
+use super::raw::RawRecord;
+use super::{Op, Took};
 use std::borrow::Cow;
 use tidegate_core::time::Nanos;
 
@@ -19,17 +21,13 @@ pub(super) fn begins(line: &str) -> bool {
 
 pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [at, device, sector, sectors, kind] = words[..] else {
+    let [at, device, sector, count, kind] = words[..] else {
         return Err(format!("{} words, expected 5", words.len()));
     };
     // DiskSim's own files have fractions of milliseconds, which would be misread as nanoseconds.
     if at.contains('.') {
         return Err(format!("arrival time {at}: expected whole nanoseconds"));
     }
-    let sector = number("first sector", sector)?;
-    let in_bytes = |what, sectors: u64| {
-        (sectors.checked_mul(SECTOR)).ok_or_else(|| format!("{what} {sectors} is beyond any disk"))
-    };
     Ok(RawRecord {
         at: Nanos(number("arrival time", at)?),
         disk: Cow::Owned(number("device", device)?.to_string()),
@@ -39,13 +37,9 @@ pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
             "1" => Op::Read,
             _ => return Err(format!("type {kind:?}")),
         },
-        offset: in_bytes("first sector", sector)?,
-        len: in_bytes("sectors", number("sectors", sectors)?)?,
+        offset: sectors("first sector", sector)?,
+        len: sectors("sectors", count)?,
+        fua: false,
+        took: Took::UNKNOWN,
     })
-}
-
-/// Parses an integer; `field` names it in the error.
-pub(super) fn number(field: &str, text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("{field} {text:?} is not a whole number from 0 to 2^64 - 1"))
 }

@@ -22,6 +22,8 @@ pub struct Info {
     pub requests: u64,
     /// Number of reads.
     pub reads: u64,
+    /// Number of discards; the rest are writes.
+    pub discards: u64,
     /// Bytes of all requests.
     pub bytes: u64,
     /// Bytes of reads.
@@ -90,6 +92,7 @@ pub fn info(trace: &Trace, disk: Option<u32>) -> Option<Info> {
     Some(Info {
         requests: all().count() as u64,
         reads: of(Op::Read).count() as u64,
+        discards: of(Op::Discard).count() as u64,
         bytes: bytes(&mut all()),
         read_bytes: bytes(&mut of(Op::Read)),
         span: last.at.since(first.at),

@@ -10,6 +10,7 @@ const LONGEST_LINE: u64 = 4096;
 type Located<T> = (Place, Result<T, String>);
 
 /// Reader with its position.
+#[derive(Debug)]
 pub(super) struct Input<R> {
     from: R,
     line: Vec<u8>,

@@ -1,8 +1,14 @@
-//! Block traces: requests that a disk got, with their times, in one of three formats.
+//! Block traces: requests that a disk got, with their times, in one of several formats.
 //!
-//! [`read`] reads a whole trace and skips nothing silently. A record that cannot be right is an
-//! error with its place. If bad records are to be skipped, they are counted, and the first of them
-//! are kept. A trace without a record is an error, too.
+//! ```text
+//!   bytes --Input--> lines or records --parser of the Format--> Record --+--> Reader: one by one
+//!                                                                        +--> read: a whole Trace
+//! ```
+//!
+//! Nothing is skipped silently. A record that cannot be right is an error with its place. If bad
+//! records are to be skipped, they are counted, and the first of them are kept. A trace without a
+//! record is an error, too. A [`Reader`] needs memory for one record, or for those outstanding if
+//! the format has an event for the end of a request; [`read`] needs it for all of them.
 //!
 //! ```
 //! use tidegate_workload::trace::{Options, read};
@@ -14,30 +20,43 @@
 //! # Ok::<(), tidegate_workload::trace::TraceError>(())
 //! ```
 
+mod biosnoop;
+mod blkparse;
+mod change;
+mod cloud;
 mod disksim;
+mod field;
 mod info;
 mod input;
+mod iolog;
+mod lint;
 mod msr;
+mod order;
+mod raw;
+mod reader;
 #[cfg(test)]
 mod tests;
 mod vscsi;
+mod write;
 
+pub use change::{Cut, Sample, SampleBy, Scale};
 pub use info::{GAPS, Gaps, Info, SizeOf, Sizes, info};
+pub use lint::{Lint, LintFindings, LintKind, LintOptions};
+pub use order::InOrder;
+pub use reader::{Reader, Tally};
+pub use write::{Losses, Writer};
 
-use input::Input;
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead};
+use std::num::NonZeroU64;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
-use tidegate_units::human::bytes_and_count;
+use tidegate_units::human::duration;
 
 /// Sector size in bytes of all formats that count in sectors.
 pub const SECTOR: u64 = 512;
 /// Largest request in bytes that is accepted: 1 GiB, as of a workload.
 pub const LARGEST: u32 = 1 << 30;
-/// Number of bad records that are kept to be shown.
-const BAD_SHOWN: usize = 10;
 
 /// Format of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,11 +71,33 @@ pub enum Format {
     /// VMware's vSCSI binary of version 1, as CloudPhysics published it: records of 32 bytes,
     /// little endian.
     Vscsi,
+    /// Events of the Linux block layer as `blkparse` prints them by default; blkparse(1), "Default
+    /// output".
+    Blkparse,
+    /// fio's I/O log, versions 2 and 3; fio(1), "Trace file format".
+    Iolog,
+    /// Block I/O with latencies as bcc's `biosnoop` prints it; biosnoop(8).
+    Biosnoop,
+    /// Alibaba Cloud's block traces: `device_id,opcode,offset,length,timestamp`, in bytes and us.
+    /// Li et al., "An In-Depth Analysis of Cloud Block Storage Workloads", IISWC 2020.
+    Alibaba,
+    /// Tencent's cloud block storage: `Timestamp,Offset,Size,IOType,VolumeID`, in seconds and
+    /// sectors. Zhang et al., "OSCA", ATC 2020; SNIA IOTTA 27917.
+    Tencent,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 3] = [Format::Msr, Format::DiskSim, Format::Vscsi];
+    pub const ALL: [Format; 8] = [
+        Format::Msr,
+        Format::DiskSim,
+        Format::Vscsi,
+        Format::Blkparse,
+        Format::Iolog,
+        Format::Biosnoop,
+        Format::Alibaba,
+        Format::Tencent,
+    ];
 
     /// Returns the name in configurations and messages.
     pub const fn name(self) -> &'static str {
@@ -64,6 +105,11 @@ impl Format {
             Format::Msr => "msr",
             Format::DiskSim => "disksim",
             Format::Vscsi => "vscsi",
+            Format::Blkparse => "blkparse",
+            Format::Iolog => "iolog",
+            Format::Biosnoop => "biosnoop",
+            Format::Alibaba => "alibaba",
+            Format::Tencent => "tencent",
         }
     }
 
@@ -73,22 +119,34 @@ impl Format {
             Format::Msr => msr::RIGHT,
             Format::DiskSim => disksim::RIGHT,
             Format::Vscsi => vscsi::RIGHT,
+            Format::Blkparse => blkparse::RIGHT,
+            Format::Iolog => iolog::RIGHT,
+            Format::Biosnoop => biosnoop::RIGHT,
+            Format::Alibaba => cloud::ALIBABA_RIGHT,
+            Format::Tencent => cloud::TENCENT_RIGHT,
         }
     }
 
-    /// Detects the format from a trace's beginning; `None` if it has none of them.
+    /// Determines the format from the beginning of a trace.
     fn detect(begin: &[u8]) -> Option<Format> {
         if vscsi::begins(begin) {
             return Some(Format::Vscsi);
         }
         let line = begin.split(|&byte| byte == b'\n').next()?;
-        let text = std::str::from_utf8(line).ok()?;
-        if text.contains(',') {
-            // DiskSim's words have no commas.
-            Some(Format::Msr)
-        } else {
-            disksim::begins(text).then_some(Format::DiskSim)
-        }
+        let text = std::str::from_utf8(line).ok()?.trim();
+        let known = [
+            (Format::Iolog, iolog::begins(text)),
+            // Before the formats with commas: device numbers have one.
+            (Format::Blkparse, blkparse::begins(text)),
+            (Format::Biosnoop, biosnoop::begins(text)),
+            (Format::Alibaba, cloud::begins_alibaba(text)),
+            (Format::Tencent, cloud::begins_tencent(text)),
+            (Format::DiskSim, disksim::begins(text)),
+            // Every other text with commas, whose mistakes are reported by line.
+            (Format::Msr, text.contains(',')),
+        ];
+        let found = known.into_iter().find(|(_, begins)| *begins);
+        found.map(|(format, _)| format)
     }
 }
 
@@ -105,18 +163,42 @@ pub struct Record {
     pub at: Nanos,
     /// Disk, an index into [`Trace::disks`].
     pub disk: u32,
-    /// Operation: read or write.
+    /// Operation: read, write or discard.
     pub op: Op,
+    /// True for a write that is durable before it is answered (FUA), where the trace says so.
+    pub fua: bool,
     /// First byte on the disk.
     pub offset: u64,
     /// Length in bytes, 1 to [`LARGEST`]; like the offset not necessarily a multiple of a sector.
     pub len: u32,
+    /// Time from the arrival to the end on the traced disk.
+    pub took: Took,
 }
 
 impl Record {
     /// Returns the address behind the last byte.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
+    }
+}
+
+/// Time that a traced request took, in 8 bytes also where the trace does not say it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Took(Option<NonZeroU64>);
+
+impl Took {
+    /// Unknown time.
+    pub const UNKNOWN: Took = Took(None);
+
+    /// Creates a known time.
+    pub fn new(time: Nanos) -> Took {
+        // One more, because 0 stands for an unknown time.
+        Took(NonZeroU64::new(time.0.saturating_add(1)))
+    }
+
+    /// Returns the time, if it is known.
+    pub fn get(self) -> Option<Nanos> {
+        self.0.map(|time| Nanos(time.get() - 1))
     }
 }
 
@@ -131,6 +213,9 @@ pub struct Trace {
     pub records: Vec<Record>,
     /// Number of records that were earlier than the record before them.
     pub out_of_order: u64,
+    /// Number of requests that were left out because they move and discard no bytes, such as
+    /// flushes, or because the trace has only their end.
+    pub others: u64,
     /// Number of bad records that were skipped.
     pub skipped: u64,
     /// First bad records, at most ten.
@@ -147,6 +232,8 @@ pub struct BadRecord {
     pub what: String,
     /// Format of a correct record.
     pub right: &'static str,
+    /// True for a request of no bytes.
+    pub empty: bool,
 }
 
 /// Place of a record in its trace.
@@ -179,6 +266,30 @@ pub enum TraceError {
     /// A record is bad, and bad records are not skipped.
     #[error(transparent)]
     Bad(#[from] BadRecord),
+    /// A request is so far behind its place in time that it cannot be put there.
+    #[error(
+        "{place}: {} earlier than requests that were returned, with {} requests in between; sort \
+         the trace by time first",
+        duration(by.0),
+        order::WINDOW
+    )]
+    TooLate {
+        /// Place of the request.
+        place: Place,
+        /// Time by which it is too late.
+        by: Nanos,
+    },
+    /// The trace has no request of the disk that was asked for.
+    #[error(
+        "no request of the disk {disk:?} in this trace, which has: {}",
+        shown(names)
+    )]
+    NoDisk {
+        /// Name of the disk.
+        disk: String,
+        /// Names of the disks that the trace has.
+        names: Vec<String>,
+    },
     /// The trace has no record, or no good one.
     #[error(
         "no request in this trace{}",
@@ -199,158 +310,48 @@ fn names() -> String {
     Format::ALL.map(Format::name).join(", ")
 }
 
+/// Returns the first names of a list, and how many more there are.
+fn shown(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let first = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 /// Options of reading a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Options {
     /// Format; `None`: detected from the beginning.
     pub format: Option<Format>,
     /// True to count and skip bad records; false to fail at the first one.
     pub skip_bad: bool,
+    /// Name of the only disk whose requests are read; `None`: all disks.
+    pub disk: Option<String>,
 }
 
-/// Reads a whole trace; needs 32 bytes of memory per record.
+/// Reads a whole trace; needs 40 bytes of memory per record.
 ///
 /// # Errors
 /// If the input fails, its format is unknown, a record is bad (unless bad ones are skipped), or it
-/// has no records.
+/// has no records, or none of the disk.
 pub fn read(input: impl BufRead, options: &Options) -> Result<Trace, TraceError> {
-    let mut input = Input::new(input);
-    let format = match options.format {
-        Some(format) => format,
-        None => Format::detect(input.begin()?).ok_or(TraceError::Unknown)?,
-    };
-    let mut trace = Trace {
-        format,
-        disks: Vec::new(),
-        records: Vec::new(),
-        out_of_order: 0,
-        skipped: 0,
-        bad: Vec::new(),
-    };
-    let mut disks = Disks::default();
-    while let Some(found) = next_record(&mut input, format, &mut disks)? {
-        match found {
-            Ok(record) => trace.push(record),
-            Err(bad) if options.skip_bad => trace.skip(bad),
-            Err(bad) => return Err(bad.into()),
-        }
+    let mut reader = Reader::new(input, options)?;
+    let mut records = Vec::new();
+    while let Some(record) = reader.next()? {
+        records.push(record);
     }
-    if trace.records.is_empty() {
-        let skipped = trace.skipped;
-        let first = trace.bad.into_iter().next();
-        return Err(TraceError::Empty { skipped, first });
-    }
-    trace.disks = disks.names;
+    let (format, (tally, disks)) = (reader.format(), reader.finish()?);
     // The sort is stable, so requests of equal times keep their order.
-    trace.records.sort_by_key(|record| record.at);
-    Ok(trace)
-}
-
-impl Trace {
-    fn push(&mut self, record: Record) {
-        let behind = self.records.last().is_some_and(|last| last.at > record.at);
-        self.out_of_order += u64::from(behind);
-        self.records.push(record);
-    }
-
-    fn skip(&mut self, bad: BadRecord) {
-        self.skipped += 1;
-        if self.bad.len() < BAD_SHOWN {
-            self.bad.push(bad);
-        }
-    }
-}
-
-/// Names of a trace's disks with their numbers.
-#[derive(Default)]
-struct Disks {
-    names: Vec<String>,
-    numbers: HashMap<String, u32>,
-}
-
-impl Disks {
-    fn number(&mut self, name: &str) -> u32 {
-        if let Some(&number) = self.numbers.get(name) {
-            return number;
-        }
-        let number = self.names.len() as u32;
-        self.names.push(name.to_owned());
-        self.numbers.insert(name.to_owned(), number);
-        number
-    }
-}
-
-/// Record as a format's parser returns it, with the disk's name and an unchecked length.
-#[derive(PartialEq, Eq, Debug)]
-struct RawRecord<'a> {
-    at: Nanos,
-    disk: std::borrow::Cow<'a, str>,
-    op: Op,
-    offset: u64,
-    len: u64,
-}
-
-/// Reads the next record, or the mistake in it; `None` at the end of the input.
-fn next_record(
-    input: &mut Input<impl BufRead>,
-    format: Format,
-    disks: &mut Disks,
-) -> io::Result<Option<Result<Record, BadRecord>>> {
-    let bad = |place, what| BadRecord {
-        place,
-        what,
-        right: format.right(),
-    };
-    let (place, found) = match format {
-        Format::Vscsi => match input.record::<{ vscsi::BYTES }>()? {
-            None => return Ok(None),
-            Some((place, found)) => (place, found.and_then(vscsi::parse)),
-        },
-        Format::Msr | Format::DiskSim => match input.line()? {
-            None => return Ok(None),
-            // The header is no bad record: it would count as one that was skipped.
-            Some((Place::Line(1), Ok(line))) if format == Format::Msr && msr::is_header(line) => {
-                return next_record(input, format, disks);
-            }
-            Some((place, found)) => {
-                let parse = match format {
-                    Format::Msr => msr::parse,
-                    _ => disksim::parse,
-                };
-                (place, found.and_then(parse))
-            }
-        },
-    };
-    let checked = found.and_then(|raw| raw.check(disks));
-    Ok(Some(checked.map_err(|what| bad(place, what))))
-}
-
-impl RawRecord<'_> {
-    fn check(self, disks: &mut Disks) -> Result<Record, String> {
-        let len = match u32::try_from(self.len) {
-            Ok(0) => return Err("a request of no bytes".to_owned()),
-            Ok(len) if len <= LARGEST => len,
-            _ => return Err(format!("a request of {}", bytes_and_count(self.len))),
-        };
-        if self
-            .offset
-            .checked_add(self.len)
-            // Linux's offsets are signed: nothing lies beyond 2^63 bytes.
-            .is_none_or(|end| end > i64::MAX as u64)
-        {
-            return Err(format!(
-                "the request ends beyond any disk: {} at byte {}",
-                bytes_and_count(self.len),
-                self.offset
-            ));
-        }
-        Ok(Record {
-            at: self.at,
-            // Last, so that bad records do not number a disk.
-            disk: disks.number(&self.disk),
-            op: self.op,
-            offset: self.offset,
-            len,
-        })
-    }
+    records.sort_by_key(|record: &Record| record.at);
+    Ok(Trace {
+        format,
+        disks,
+        records,
+        out_of_order: tally.out_of_order,
+        others: tally.others,
+        skipped: tally.skipped,
+        bad: tally.bad,
+    })
 }

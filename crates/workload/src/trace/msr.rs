@@ -1,7 +1,8 @@
 //! Parser of MSR Cambridge's CSV format.
 
-use super::disksim::number;
-use super::{Op, RawRecord};
+use super::field::number;
+use super::raw::RawRecord;
+use super::{Op, Took};
 use std::borrow::Cow;
 use tidegate_core::time::Nanos;
 
@@ -25,8 +26,12 @@ pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     if host.is_empty() {
         return Err("no host name".to_owned());
     }
-    // Checked only: the response time is the traced disk's, not the simulated one's.
-    number("response time", response)?;
+    let took = number("response time", response)?;
+    // No disk answers within no time: a trace without response times has zeroes.
+    let took = match took {
+        0 => Took::UNKNOWN,
+        ticks => Took::new(Nanos(ticks.saturating_mul(TICK_NS))),
+    };
     let at = number("timestamp", at)?;
     let at = at
         .checked_mul(TICK_NS)
@@ -42,5 +47,7 @@ pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
         },
         offset: number("offset", offset)?,
         len: number("size", size)?,
+        fua: false,
+        took,
     })
 }

@@ -1,5 +1,9 @@
 //! Tests of the trace reader: formats, mistakes, order and figures.
 
+mod formats;
+mod tools;
+
+use super::reader::BAD_SHOWN;
 use super::*;
 use proptest::prelude::*;
 use std::fs::File;
@@ -11,19 +15,20 @@ fn read_text(text: &str) -> Result<Trace, TraceError> {
 }
 
 fn skipping(bytes: &[u8], format: Format) -> Result<Trace, TraceError> {
-    let (format, skip_bad) = (Some(format), true);
-    read(bytes, &Options { format, skip_bad })
+    let options = Options {
+        format: Some(format),
+        skip_bad: true,
+        disk: None,
+    };
+    read(bytes, &options)
 }
 
 fn bad(text: &str, format: Format) -> (Place, String) {
-    let format = Some(format);
-    match read(
-        text.as_bytes(),
-        &Options {
-            format,
-            skip_bad: false,
-        },
-    ) {
+    let options = Options {
+        format: Some(format),
+        ..Options::default()
+    };
+    match read(text.as_bytes(), &options) {
         Err(TraceError::Bad(bad)) => (bad.place, bad.what),
         other => panic!("{text:?} gave {other:?}"),
     }
@@ -53,6 +58,8 @@ fn each_format_is_known_by_its_beginning() {
         op: Op::Read,
         offset: 7_014_609_920,
         len: 24_576,
+        fua: false,
+        took: Took::new(Nanos(4_128_600)),
     };
     assert_eq!(trace.records[0], first);
     assert_eq!(
@@ -77,6 +84,8 @@ fn each_format_is_known_by_its_beginning() {
         op: Op::Write,
         offset,
         len: 4096,
+        fua: false,
+        took: Took::UNKNOWN,
     };
     assert_eq!((trace.format, trace.records), (Format::Vscsi, vec![record]));
 

@@ -2,7 +2,8 @@
 //! scatter-gather entries, u16 SCSI command, u16 version, u64 logical block, u64 microseconds, all
 //! little endian.
 
-use super::{Op, RawRecord, SECTOR};
+use super::raw::RawRecord;
+use super::{Op, SECTOR, Took};
 use std::borrow::Cow;
 use tidegate_core::time::Nanos;
 
@@ -41,6 +42,8 @@ pub(super) fn parse(record: [u8; BYTES]) -> Result<RawRecord<'static>, String> {
             .checked_mul(SECTOR)
             .ok_or_else(|| beyond("logical block", block))?,
         len: u32::from_le_bytes([record[4], record[5], record[6], record[7]]).into(),
+        fua: false,
+        took: Took::UNKNOWN,
     })
 }
 

@@ -24,11 +24,16 @@ pub(in crate::read) const MODES: [(&str, Pace); 3] = [
     ("next-when-done", Pace::NextWhenDone),
 ];
 /// Words of `format`.
-pub(in crate::read) const FORMATS: [(&str, Format); 3] = [
-    (Format::Msr.name(), Format::Msr),
-    (Format::DiskSim.name(), Format::DiskSim),
-    (Format::Vscsi.name(), Format::Vscsi),
-];
+pub(in crate::read) const FORMATS: [(&str, Format); Format::ALL.len()] = {
+    let mut words = [("", Format::Msr); Format::ALL.len()];
+    let mut i = 0;
+    // A loop, because a constant cannot be mapped.
+    while i < words.len() {
+        words[i] = (Format::ALL[i].name(), Format::ALL[i]);
+        i += 1;
+    }
+    words
+};
 
 const FACTOR: KeyKind = KeyKind::Decimal {
     min: *Factor::RANGE.start(),

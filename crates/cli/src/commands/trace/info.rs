@@ -1,66 +1,32 @@
-//! `tidegate trace`: statistics of block traces, which are read strictly.
-
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
+//! `tidegate trace info`: statistics of a trace, and small plots of it.
 
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
 use tidegate_report::{Align, Table};
 use tidegate_units::human::{bytes, bytes_per_s, count, duration, percent, rate};
-use tidegate_workload::trace::{self, GAPS, Info, Trace, TraceError};
+use tidegate_workload::trace::{self, GAPS, Info, Trace};
 
-use crate::args::{TraceCommand, TraceInfoArgs, TraceReadArgs};
+use super::plots;
+use super::source;
+use crate::args::TraceInfoArgs;
 use crate::output::Output;
-use crate::problem::Problem;
+use crate::plot_output;
 
-pub(super) fn run(command: TraceCommand, out: Output) -> Result<()> {
-    match command {
-        TraceCommand::Info(args) => info(&args, out),
-    }
-}
-
-fn info(args: &TraceInfoArgs, out: Output) -> Result<()> {
-    let trace = load(&args.file, &args.read)?;
+pub(super) fn run(args: &TraceInfoArgs, out: Output) -> Result<()> {
+    let trace = source::whole(&args.file, &args.read)?;
     let whole = TraceStats::from_trace(&trace);
     if out.is_json() {
-        return out.json(&whole);
+        out.json(&whole)?;
+    } else {
+        out.text(&whole.text(&trace, out))?;
     }
-    Ok(out.text(&whole.text(&trace, out))?)
-}
-
-/// Reads a trace; errors name the line or record.
-fn load(file: &Path, args: &TraceReadArgs) -> Result<Trace> {
-    let name = file.display();
-    let open =
-        File::open(file).map_err(|error| Problem::new(format!("cannot read {name}: {error}")))?;
-    let problem = match trace::read(BufReader::with_capacity(1 << 20, open), &args.options()) {
-        Ok(trace) => return Ok(trace),
-        Err(TraceError::Bad(bad)) => {
-            let problem = Problem::new(format!("{name}: {}", bad.what)).at(bad.place.to_string());
-            problem.help(format!(
-                "a record has: {}; --skip-bad skips invalid records",
-                bad.right
-            ))
-        }
-        Err(error @ TraceError::Unknown) => Problem::new(format!("{name}: {error}"))
-            .help("give its format with --format; see `tidegate trace info --help`"),
-        Err(TraceError::Empty {
-            first: Some(bad),
-            skipped,
-        }) => {
-            let what = format!(
-                "{name}: no valid requests, all {skipped} records are invalid: {}",
-                bad.what
-            );
-            Problem::new(what)
-                .at(bad.place.to_string())
-                .help(format!("a record has: {}", bad.right))
-        }
-        Err(error) => Problem::new(format!("{name}: {error}")),
-    };
-    Err(problem.into())
+    let plots = plots::plots(&trace);
+    if args.plot && !out.is_json() {
+        out.text("\n")?;
+        plot_output::draw(out, &plots, args.plots.ascii)?;
+    }
+    plot_output::write_svg(&plots, &args.plots)
 }
 
 /// Statistics of a trace.
@@ -68,6 +34,7 @@ fn load(file: &Path, args: &TraceReadArgs) -> Result<Trace> {
 struct TraceStats {
     format: &'static str,
     out_of_order: u64,
+    others: u64,
     skipped: u64,
     bad: Vec<Bad>,
     all: Figures,
@@ -86,6 +53,7 @@ struct Figures {
     name: String,
     requests: u64,
     reads: u64,
+    discards: u64,
     bytes: u64,
     read_bytes: u64,
     span_s: f64,
@@ -130,6 +98,7 @@ impl TraceStats {
         TraceStats {
             format: trace.format.name(),
             out_of_order: trace.out_of_order,
+            others: trace.others,
             skipped: trace.skipped,
             bad: (trace.bad.iter())
                 .map(|bad| Bad {
@@ -153,6 +122,12 @@ impl TraceStats {
             let n = count(self.out_of_order);
             text.push_str(&format!(
                 "\n{n} requests are out of order in the file; statistics use their times\n"
+            ));
+        }
+        if self.others > 0 {
+            let n = count(self.others);
+            text.push_str(&format!(
+                "\n{n} requests without bytes (flushes) or without a beginning are left out\n"
             ));
         }
         if self.skipped > 0 {
@@ -213,6 +188,7 @@ impl Figures {
             name,
             requests: info.requests,
             reads: info.reads,
+            discards: info.discards,
             bytes: info.bytes,
             read_bytes: info.read_bytes,
             span_s: span,
@@ -259,14 +235,12 @@ impl Figures {
             table.property(what, text);
         };
         row("format", format.to_owned());
-        row(
-            "requests",
-            format!(
-                "{}, {} reads",
-                count(self.requests),
-                percent(self.reads as f64, self.requests as f64)
-            ),
-        );
+        let share = |part: u64| percent(part as f64, self.requests as f64);
+        let mut requests = format!("{}, {} reads", count(self.requests), share(self.reads));
+        if self.discards > 0 {
+            requests.push_str(&format!(", {} discards", share(self.discards)));
+        }
+        row("requests", requests);
         row(
             "bytes",
             format!(
