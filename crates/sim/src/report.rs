@@ -1,8 +1,11 @@
 //! Results of a simulation as plain data.
 
+mod operations;
 mod responses;
 
+pub use crate::device::Times;
 pub use crate::processors::{CpuReport, VmCpuReport};
+pub use operations::{OperationReport, Operations};
 pub use responses::{Deadlines, Response, Responses};
 
 use crate::device::{DeviceTally, Distances, PrecisionResult, PromiseResult, Tally};
@@ -111,6 +114,9 @@ pub struct VmReport {
     /// Tuning at the end; `None` if nothing tunes the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningView>,
+    /// Counts and latencies of every operation; `None` unless they were kept.
+    #[serde(skip)]
+    pub operations: Option<Operations>,
     /// Share of the pCPUs; `None` where they are not simulated, and for a background process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<VmCpuReport>,
@@ -193,6 +199,12 @@ pub struct Promise {
 pub struct Row {
     /// End of the interval, in seconds.
     pub time_s: f64,
+    /// Begin of the interval, in seconds.
+    #[serde(skip)]
+    pub began_s: f64,
+    /// Latencies of all requests in the interval.
+    #[serde(skip)]
+    pub latency: Times,
     /// Name of the VM.
     pub vm: String,
     /// Rates and latencies in the interval.
@@ -272,6 +284,7 @@ impl VmReport {
             promises: promises(judged),
             precision: stat_views::precision(&held.precision),
             tuning: held.tuning.as_ref().map(stat_views::tuning),
+            operations: Operations::new(tally),
             cpu: None,
         }
     }

@@ -113,6 +113,13 @@ impl World {
         done.iter().map(response).collect()
     }
 
+    /// Keeps latencies of every operation by itself from now on, for [`VmReport::operations`].
+    pub fn keep_operations(&mut self) {
+        for (_, tally) in self.devices.iter_mut().flat_map(DeviceSim::tallies_mut) {
+            tally.by_op.get_or_insert_default();
+        }
+    }
+
     /// Keeps events of requests at the scheduler from now on, for [`World::take_requests`].
     pub fn keep_requests(&mut self) {
         let devices = self.devices.iter_mut();
@@ -248,10 +255,11 @@ impl World {
             return;
         };
         for device in &mut self.devices {
-            device.collect(|vm, tally| {
+            for (vm, tally) in device.tallies_mut() {
                 interval.tallies[vm].add(tally);
                 interval.totals[vm].add(tally);
-            });
+                tally.clear();
+            }
         }
     }
 
@@ -273,6 +281,8 @@ impl World {
                 time_s: now.as_secs_f64(),
                 vm: spec.name.clone(),
                 rates: Rates::new(tally, now.since(began)),
+                began_s: began.as_secs_f64(),
+                latency: tally.latency.clone(),
                 responses: Responses::new(spec, tally.transfers.as_deref()),
             });
             tally.clear();

@@ -70,6 +70,12 @@ pub(crate) struct SimArgs {
     /// Record every request in FILE with the times of its stages
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) record: Option<PathBuf>,
+    /// Write the results to FILE in the JSON of fio, a job for each VM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) fio_json: Option<PathBuf>,
+    /// Write the latencies of each VM and interval (1 s, or --interval) to FILE as HdrHistograms
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) hdr_log: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
 }

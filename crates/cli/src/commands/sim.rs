@@ -8,12 +8,16 @@ use tidegate_sim::report::{Promise, Rates, Report, Responses, Row, VmReport};
 use tidegate_sim::world::World;
 use tidegate_units::human::{count, duration, percent};
 
+use self::files::Files;
 use super::precision;
 use crate::args::{Format, SimArgs};
 use crate::output::{self, Output};
 use crate::progress::DelayedBar;
 use crate::simulate::{self, Changes, Ready};
 
+mod files;
+mod fio_json;
+mod hdr_log;
 mod processors;
 mod recording;
 mod responses;
@@ -31,16 +35,9 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     ready.tell();
     let began = Instant::now();
     let mut printer = Printer::new(out, &ready);
-    let mut log = (args.responses.as_deref())
-        .map(responses::Log::create)
-        .transpose()?;
-    let mut world = World::new(ready.scenario, args.interval);
-    if log.is_some() {
-        world.keep_responses();
-    }
-    let mut recording = (args.record.as_deref())
-        .map(|path| recording::Recording::begin(path, &mut world))
-        .transpose()?;
+    let mut files = Files::create(args)?;
+    let mut world = World::new(ready.scenario, files.interval(args.interval));
+    files.prepare(args, &mut world)?;
     // Milliseconds of virtual time.
     let total = world.scenario().frame.duration.0 / 1_000_000;
     let mut progress = DelayedBar::new(total, "simulating");
@@ -48,25 +45,22 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         // The callback cannot fail; its first error ends the run after the step.
         let mut result = Ok(());
         world.step(&mut |row| {
-            if result.is_ok() {
+            if result.is_ok() && args.interval.is_some() {
                 result = printer.row(row);
+            }
+            if result.is_ok() {
+                result = files.row(row);
             }
         });
         result?;
-        if let Some(log) = &mut log {
-            log.add(&world.take_responses())?;
-        }
-        if let Some(recording) = &mut recording {
-            recording.add(&mut world)?;
-        }
+        files.step(&mut world)?;
         progress.set(world.now().0 / 1_000_000, || {
             let total = world.scenario().frame.duration;
             format!("{} of {}", duration(world.now().0), duration(total.0))
         });
     }
     drop(progress);
-    log.map_or(Ok(()), responses::Log::finish)?;
-    recording.map_or(Ok(()), |it| it.finish(&mut world))?;
+    files.end(&mut world)?;
     let (warm_up, ended) = (world.scenario().frame.warm_up, world.now());
     // All results would be empty, and the report would not say why.
     if ended < warm_up {
@@ -77,6 +71,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         ));
     }
     let report = world.report();
+    files.finish(&report)?;
     printer.report(&report)?;
     if out.format() == Format::Table {
         let took = began.elapsed().as_secs_f64();

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::common::tidegate;
 
+mod exports;
 mod formats;
 
 fn text(bytes: &[u8]) -> String {

@@ -43,13 +43,10 @@ impl DeviceSim {
         }
     }
 
-    /// Calls `each` with every VM's tally since it was last cleared and the VM's index in the
-    /// scenario, and clears the tallies.
-    pub(crate) fn collect(&mut self, mut each: impl FnMut(usize, &Tally)) {
-        for vm in self.vms.iter_mut() {
-            each(vm.details.scenario_index, &vm.tally);
-            vm.tally.clear();
-        }
+    /// Tally of every VM since it was last cleared, to be changed, with the VM's index in the
+    /// scenario.
+    pub(crate) fn tallies_mut(&mut self) -> impl Iterator<Item = (usize, &mut Tally)> {
+        (self.vms.iter_mut()).map(|vm| (vm.details.scenario_index, &mut vm.tally))
     }
 
     /// Tally of every VM since it was last cleared, with the VM's index in the scenario.

@@ -61,6 +61,38 @@ impl Times {
         self.all.len()
     }
 
+    /// Shortest span, at most 1 % below it; zero when nothing was counted.
+    pub fn shortest(&self) -> Nanos {
+        match self.all.is_empty() {
+            true => Nanos::ZERO,
+            false => Nanos(self.all.min()).min(self.longest),
+        }
+    }
+
+    /// Standard deviation in nanoseconds; zero when nothing was counted.
+    pub fn deviation(&self) -> f64 {
+        match self.all.is_empty() {
+            true => 0.0,
+            false => self.all.stdev(),
+        }
+    }
+
+    /// Buckets with at least one span: upper bound and number of spans.
+    pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
+        let recorded = self.all.iter_recorded();
+        recorded.map(|it| {
+            (
+                Nanos(it.value_iterated_to()),
+                it.count_since_last_iteration(),
+            )
+        })
+    }
+
+    /// Histogram, with spans in nanoseconds.
+    pub fn histogram(&self) -> &Histogram<u32> {
+        &self.all
+    }
+
     /// Longest span; zero when nothing was counted.
     pub fn longest(&self) -> Nanos {
         self.longest
@@ -99,6 +131,8 @@ pub struct Tally {
     pub account: Account,
     /// Counts of its transfers; `None`: it has none.
     pub transfers: Option<Box<TransferTally>>,
+    /// Latency by operation, in the order of [`Op::ALL`]; `None`: not kept.
+    pub by_op: Option<Box<[Times; Op::ALL.len()]>>,
 }
 
 impl Default for Tally {
@@ -111,6 +145,7 @@ impl Default for Tally {
             served: stats::Histogram::default(),
             account: Account::default(),
             transfers: None,
+            by_op: None,
         }
     }
 }
@@ -121,6 +156,9 @@ impl Tally {
         self.ops[op as usize] += 1;
         self.bytes[op as usize] += u64::from(len);
         self.latency.record(latency);
+        if let Some(by_op) = &mut self.by_op {
+            by_op[op as usize].record(latency);
+        }
     }
 
     /// Counts the time of a request between the scheduler and the device, well or with an error.
@@ -153,6 +191,12 @@ impl Tally {
         if let Some(transfers) = &other.transfers {
             self.transfers.get_or_insert_default().add(transfers);
         }
+        if let Some(by_op) = &other.by_op {
+            let own = self.by_op.get_or_insert_default();
+            own.iter_mut()
+                .zip(by_op.iter())
+                .for_each(|(own, other)| own.add(other));
+        }
     }
 
     /// Sets all counts to zero.
@@ -165,6 +209,9 @@ impl Tally {
         self.account = Account::default();
         if let Some(transfers) = &mut self.transfers {
             **transfers = TransferTally::default();
+        }
+        if let Some(by_op) = &mut self.by_op {
+            by_op.iter_mut().for_each(Times::clear);
         }
     }
 
