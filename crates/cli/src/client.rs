@@ -3,8 +3,10 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,13 +15,17 @@ use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_api::error::ErrorBody;
+use tidegate_server::tls;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
 
 use crate::problem::{Problem, Problems};
 
@@ -53,10 +59,98 @@ pub(crate) struct Client {
 enum Endpoint {
     Unix(PathBuf),
     Tcp {
-        address: SocketAddr,
+        address: ApiAddress,
         /// Header `Authorization`, marked as sensitive.
         authorization: HeaderValue,
+        /// Authorities and the client's own certificate, with the name that the daemon's has to
+        /// have; `None` without TLS.
+        tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     },
+}
+
+/// Address of the control API on TCP: an IP address or a name, and a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ApiAddress {
+    host: String,
+    port: u16,
+}
+
+impl ApiAddress {
+    /// Returns true if only processes of this host are reached. A name may stand for any address.
+    fn is_loopback(&self) -> bool {
+        let ip: Result<IpAddr, _> = self.host.parse();
+        ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
+    }
+}
+
+impl FromStr for ApiAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ApiAddress, &'static str> {
+        const ALLOWED: &str = "write HOST:PORT, such as 127.0.0.1:9808, [::1]:9808 or, with \
+                               --tls-ca, storage.example:9808";
+        let (host, port) = text.rsplit_once(':').ok_or(ALLOWED)?;
+        let port = port.parse().map_err(|_| ALLOWED)?;
+        let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        let host = match inner {
+            Some(ip) if ip.contains(':') => ip,
+            None if !host.contains(':') => host,
+            _ => return Err(ALLOWED),
+        };
+        // A name that no certificate can have would fail later, with a less clear message.
+        ServerName::try_from(host).map_err(|_| ALLOWED)?;
+        Ok(ApiAddress {
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl fmt::Display for ApiAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ApiAddress { host, port } = self;
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
+        } else {
+            write!(f, "{host}:{port}")
+        }
+    }
+}
+
+/// Files for TLS as typed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TlsFiles<'a> {
+    /// Authorities of the daemon's certificate; without it there is no TLS.
+    pub(crate) ca: Option<&'a Path>,
+    /// Certificate of this client.
+    pub(crate) certificate: Option<&'a Path>,
+    /// Private key of this client.
+    pub(crate) key: Option<&'a Path>,
+}
+
+impl TlsFiles<'_> {
+    /// Reads the files; `None` without TLS.
+    fn read(&self) -> Result<Option<Arc<ClientConfig>>> {
+        let own = match (self.certificate, self.key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => {
+                let problem =
+                    Problem::new("a client's certificate and its private key go together");
+                let help = "name both: --tls-certificate PATH --tls-key PATH";
+                return Err(problem.help(help).into());
+            }
+        };
+        match (self.ca, own) {
+            (Some(ca), own) => Ok(Some(tls::client_config(ca, own)?)),
+            (None, None) => Ok(None),
+            (None, Some(_)) => {
+                let problem = Problem::new("a client's certificate is for TLS");
+                let help = "add --tls-ca PATH, the authority of the daemon's certificate";
+                Err(problem.help(help).into())
+            }
+        }
+    }
 }
 
 impl fmt::Display for Endpoint {
@@ -88,12 +182,18 @@ impl Client {
     /// Makes a client of the control API on TCP, with the token in a file.
     ///
     /// # Errors
-    /// If the address is not loopback: the token could be read on the way. Or if no file is named,
-    /// or the file holds no token.
-    pub(crate) fn with_token(address: SocketAddr, file: Option<&Path>) -> Result<Client> {
-        if !address.ip().to_canonical().is_loopback() {
+    /// If the address is not loopback and there is no TLS: the token could be read on the way. Or
+    /// if no file is named, the file holds no token, or a file for TLS cannot be used.
+    pub(crate) fn with_token(
+        address: &ApiAddress,
+        file: Option<&Path>,
+        tls: &TlsFiles<'_>,
+    ) -> Result<Client> {
+        let config = tls.read()?;
+        if config.is_none() && !address.is_loopback() {
             let problem = Problem::new("a token is sent to this host alone, without TLS");
-            let help = "use an address of loopback, and a tunnel such as `ssh -L` to another host";
+            let help = "add --tls-ca PATH, the authority of the daemon's certificate, or use an \
+                        address of loopback, such as 127.0.0.1:9808";
             return Err(problem.at(address.to_string()).help(help).into());
         }
         let Some(file) = file else {
@@ -103,9 +203,11 @@ impl Client {
             return Err(problem.at(address.to_string()).help(help).into());
         };
         let authorization = authorization(file)?;
+        let name = ServerName::try_from(address.host.clone())?;
         Client::of(Endpoint::Tcp {
-            address,
+            address: address.clone(),
             authorization,
+            tls: config.map(|config| (config, name)),
         })
     }
 
@@ -189,13 +291,31 @@ impl Client {
                 send(stream, method, path_and_query, body, None).await
             }
             Endpoint::Tcp {
-                address,
+                address: ApiAddress { host, port },
                 authorization,
+                tls,
             } => {
-                let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+                let stream = TcpStream::connect((host.as_str(), *port)).await;
+                let stream = stream.map_err(unreachable)?;
+                let Some((config, name)) = tls else {
+                    return send(stream, method, path_and_query, body, Some(authorization)).await;
+                };
+                let connector = TlsConnector::from(config.clone());
+                let stream = connector.connect(name.clone(), stream).await;
+                let stream = stream.map_err(|error| self.no_tls(&error))?;
                 send(stream, method, path_and_query, body, Some(authorization)).await
             }
         }
+    }
+
+    /// Returns the error for a TLS handshake that failed, before which no token is sent.
+    fn no_tls(&self, error: &io::Error) -> Problem {
+        Problem::new(format!("no TLS with the daemon: {error}"))
+            .at(self.endpoint.to_string())
+            .help(
+                "--tls-ca has to name the authority of the daemon's certificate, and --tcp the \
+                 name or address that is in it",
+            )
     }
 
     /// Returns the error for a socket that cannot be connected to, with its remedy.
@@ -266,6 +386,70 @@ pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        let parse = |text: &str| text.parse::<ApiAddress>();
+        for (text, is_loopback) in [
+            ("127.0.0.1:9808", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:9808", true),
+            ("[::ffff:127.0.0.1]:9808", true),
+            ("192.0.2.1:9808", false),
+            ("0.0.0.0:9808", false),
+            ("[2001:db8::1]:9808", false),
+            // A name may be resolved to any address.
+            ("localhost:9808", false),
+            ("storage.example:65535", false),
+        ] {
+            let address = parse(text).expect(text);
+            assert_eq!(address.to_string(), text);
+            assert_eq!(address.is_loopback(), is_loopback, "{text}");
+        }
+        for text in [
+            "",
+            "9808",
+            "127.0.0.1",
+            ":9808",
+            "a:b",
+            "a:65536",
+            "::1:9808",
+            "[a]:1",
+            "a b:1",
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains("HOST:PORT"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_sent_to_other_hosts_without_tls() {
+        let none = TlsFiles {
+            ca: None,
+            certificate: None,
+            key: None,
+        };
+        let address: ApiAddress = "storage.example:9808".parse().expect("an address");
+        let refused = |tls: &TlsFiles<'_>| {
+            let made = Client::with_token(&address, Some(Path::new("/nonexistent")), tls);
+            made.expect_err("refused").to_string()
+        };
+        assert!(
+            refused(&none).contains("--tls-ca PATH"),
+            "{}",
+            refused(&none)
+        );
+        let path = Some(Path::new("/nonexistent.pem"));
+        let half = TlsFiles { key: path, ..none };
+        assert!(refused(&half).contains("--tls-certificate PATH"));
+        let own = TlsFiles {
+            certificate: path,
+            ..half
+        };
+        assert!(refused(&own).contains("add --tls-ca PATH"));
+        let missing = TlsFiles { ca: path, ..none };
+        assert!(refused(&missing).contains("/nonexistent.pem: No such file"));
+    }
 
     #[test]
     fn a_missing_daemon_is_named_with_its_remedy() {

@@ -4,6 +4,7 @@ mod agent;
 mod daemon;
 mod disk;
 mod export;
+mod global;
 mod objective_parts;
 mod place;
 mod plan;
@@ -19,7 +20,6 @@ mod vcpu;
 mod vhost_user_blk;
 
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
@@ -28,7 +28,6 @@ use clap::{
     Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
 };
 use tidegate_policies::policy::PolicySpec;
-use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
 pub(crate) use agent::{AgentArgs, TransferArg};
 pub(crate) use daemon::{
@@ -37,6 +36,8 @@ pub(crate) use daemon::{
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use export::{AttachArgs, ExportCommand, LibvirtArgs, MachineArgs};
+pub(crate) use global::Global;
+use global::TO_DAEMON;
 pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
     AddHostArgs, DataCentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs,
@@ -60,7 +61,6 @@ use value::{parse_param, whole};
 pub(crate) use vcpu::{VcpuCommand, VcpuCompareArgs, VcpuSimArgs};
 pub(crate) use vhost_user_blk::{Content, VhostUserBlkArgs};
 
-use crate::client::Client;
 use crate::completion;
 
 /// NBD server with per-VM storage QoS on one shared disk
@@ -185,7 +185,7 @@ pub(crate) fn command() -> clap::Command {
     let Some(output) = option("output") else {
         unreachable!("`Global` has it");
     };
-    let to_daemon: Vec<_> = (["socket", "tcp", "token_file"].iter())
+    let to_daemon: Vec<_> = (TO_DAEMON.iter())
         .filter_map(|id| Some(option(id)?.hide(true)))
         .collect();
     let names: Vec<String> = (command.get_subcommands())
@@ -231,43 +231,6 @@ fn without_csv() -> impl TypedValueParser<Value = Format> {
         Some(value.hide(*format == Format::Csv))
     });
     PossibleValuesParser::new(offered).try_map(|text| Format::from_str(&text, false))
-}
-
-/// Options of every command.
-#[derive(Debug, ClapArgs)]
-#[command(next_help_heading = "Options of every command")]
-pub(crate) struct Global {
-    /// Output format: tables, JSON, or CSV where offered
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_enum,
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    pub(crate) output: Format,
-    /// Control socket of the daemon
-    #[arg(long, global = true, env = "TIDEGATE_SOCKET", value_name = "PATH",
-          default_value = DEFAULT_CONTROL_SOCKET, value_hint = ValueHint::AnyPath)]
-    pub(crate) socket: PathBuf,
-    /// Loopback address of the control API, in place of the socket
-    #[arg(long, global = true, env = "TIDEGATE_TCP", value_name = "ADDRESS")]
-    pub(crate) tcp: Option<SocketAddr>,
-    /// File with the token for --tcp
-    #[arg(long, global = true, env = "TIDEGATE_TOKEN_FILE", value_name = "PATH",
-          value_hint = ValueHint::FilePath)]
-    pub(crate) token_file: Option<PathBuf>,
-}
-
-impl Global {
-    /// Makes a client of the daemon that the options name.
-    pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        match self.tcp {
-            Some(address) => Client::with_token(address, self.token_file.as_deref()),
-            None => Client::new(&self.socket),
-        }
-    }
 }
 
 /// Output format of results.

@@ -52,7 +52,14 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("profile show", false, true, false),
     ] {
         let message = help(words);
-        for option in ["--socket <PATH>", "--tcp <ADDRESS>", "--token-file <PATH>"] {
+        for option in [
+            "--socket <PATH>",
+            "--tcp <ADDRESS>",
+            "--token-file <PATH>",
+            "--tls-ca <PATH>",
+            "--tls-certificate <PATH>",
+            "--tls-key <PATH>",
+        ] {
             assert_eq!(message.contains(option), socket, "{message}");
         }
         assert_eq!(message.contains("--output"), output, "{message}");

@@ -108,9 +108,9 @@ fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
 
 /// Returns the error for a socket of the API or of metrics that cannot be opened.
 fn no_socket(error: &SocketError) -> anyhow::Error {
-    let problem = Problem::new(error.to_string()).place(error.place.as_ref());
-    match error.source.help() {
-        Some(help) => problem.help(format!("{help}: {}", error.setting)).into(),
+    let problem = Problem::new(error.to_string()).place(error.place());
+    match error.help() {
+        Some(help) => problem.help(help).into(),
         None => problem.into(),
     }
 }

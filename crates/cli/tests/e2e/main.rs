@@ -34,6 +34,7 @@ mod schedules;
 mod stalls;
 mod tenants;
 mod tls;
+mod tls_control;
 mod tool;
 mod transfers;
 mod tuning;

@@ -5,13 +5,13 @@ use std::fs;
 use crate::daemon::{Backing, Daemon, Scratch, noise, wait_for};
 use crate::tool::{Running, arg, have, run};
 
-const PAGE: &str = include_str!("../../../../docs/tls.md");
+pub(crate) const PAGE: &str = include_str!("../../../../docs/tls.md");
 
 const LEN: usize = 3 << 20;
 
-/// Returns a block of the page that contains a text, of one language.
-fn block(language: &str, containing: &str) -> String {
-    let blocks = PAGE.split("```").skip(1).step_by(2);
+/// Returns a block of a page that contains a text, of one language.
+pub(crate) fn block(page: &str, language: &str, containing: &str) -> String {
+    let blocks = page.split("```").skip(1).step_by(2);
     let mut found = blocks.filter_map(|block| block.strip_prefix(language));
     let found = found.find(|block| block.contains(containing));
     // The machine has no other name that is its own everywhere.
@@ -21,7 +21,7 @@ fn block(language: &str, containing: &str) -> String {
 }
 
 /// Runs a block of the page in a directory.
-fn carry_out(scratch: &Scratch, commands: &str) {
+pub(crate) fn carry_out(scratch: &Scratch, commands: &str) {
     run(scratch, "sh", &["-e", "-c", commands]);
 }
 
@@ -34,8 +34,8 @@ struct Server {
 impl Server {
     fn start(more: &str) -> Server {
         let scratch = Scratch::new();
-        carry_out(&scratch, &block("sh", "openssl req"));
-        let list = block("sh", "-gencrl");
+        carry_out(&scratch, &block(PAGE, "sh", "openssl req"));
+        let list = block(PAGE, "sh", "-gencrl");
         let unrevoked = list.lines().filter(|line| !line.contains("-revoke"));
         carry_out(
             &scratch,
@@ -45,7 +45,7 @@ impl Server {
                 .collect::<Vec<_>>()
                 .join("\n"),
         );
-        let page = block("toml", "[listen.tls]");
+        let page = block(PAGE, "toml", "[listen.tls]");
         let (listen, _) = page.split_once("[[device]]").expect("listeners come first");
         // The list is in force from the start; nothing is revoked yet.
         let crl = "client_ca = \"tls/ca.pem\"\nclient_crl = \"tls/crl.pem\"";
@@ -196,7 +196,10 @@ fn clients_see_their_own_exports_and_revoked_ones_none() {
         server.daemon.logged(&cut_off)
     });
 
-    carry_out(scratch, &format!("cd tls\n{}", block("sh", "-gencrl")));
+    carry_out(
+        scratch,
+        &format!("cd tls\n{}", block(PAGE, "sh", "-gencrl")),
+    );
     run(scratch, "nbdinfo", &["--size", &server.uri("oltp")]);
     server.daemon.signal("HUP");
     wait_for("the revocation", || {

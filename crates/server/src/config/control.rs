@@ -11,7 +11,8 @@ use super::listen_address::{
     AddressKind, ClaimedAddresses, DEFAULT_SOCKET_MODE, is_loopback, owner, unix_or_tcp,
 };
 use super::socket_owner::is_account;
-use super::{ListenAddress, Place, SocketOwner, keys};
+use super::tls::{describe_tls, read_of_http as read_tls};
+use super::{ListenAddress, Place, SocketOwner, TlsConfig, keys};
 
 /// Default path of the control API's socket.
 pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
@@ -32,12 +33,14 @@ pub struct ControlConfig {
 /// Listener of the control API: `[control]` itself, or `[[control.listen]]`.
 #[derive(Clone, Debug)]
 pub struct ControlListenConfig {
-    /// Unix socket, or TCP address of loopback.
+    /// Unix socket, or TCP address: of loopback, unless it has TLS.
     pub address: ListenAddress,
     /// Owner and group of a unix socket.
     pub owner: SocketOwner,
     /// Roles of the clients of a unix socket; those of TCP have a token.
     pub access: AccessConfig,
+    /// TLS of a TCP address; `None` without it.
+    pub tls: Option<TlsConfig>,
     /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
 }
@@ -71,6 +74,7 @@ impl ControlConfig {
                 address: ListenAddress::Unix { path: socket, mode },
                 owner: SocketOwner::default(),
                 access: AccessConfig::everyone(Role::Admin),
+                tls: None,
                 place: None,
             },
             others: Vec::new(),
@@ -103,7 +107,8 @@ impl AccessConfig {
 impl ControlListenConfig {
     /// Returns the address for people, with the mode and owner of a unix socket.
     pub fn description(&self) -> String {
-        self.address.description(&self.owner)
+        let address = self.address.description(&self.owner);
+        describe_tls(address, self.tls.as_ref())
     }
 
     /// Returns the roles of the clients for people, such as `control API: operate`.
@@ -134,19 +139,28 @@ impl ControlListenConfig {
 const ADDRESS: AddressKind = AddressKind {
     examples: "unix = \"operate.sock\" or tcp = \"127.0.0.1:9808\"",
     heading: "[[control.listen]]",
-    check: |address, field| {
-        if !is_loopback(address) {
-            field.error(
-                "the control API on TCP is served to this host alone: it has no TLS, so tokens \
-                 could be read on the way",
-                "an address of loopback, such as \"127.0.0.1:9808\"; a tunnel such as `ssh -L` \
-                 for other hosts",
-            );
-            return None;
-        }
-        Some(())
-    },
 };
+
+/// Reads the TLS of a listener, and refuses a TCP address that other hosts reach without it.
+fn tls(
+    section: &mut Section<'_>,
+    context: &Context<'_>,
+    address: Option<&ListenAddress>,
+) -> Option<Option<TlsConfig>> {
+    let section_keys = &keys::tls::CONTROL_TLS;
+    let tls = read_tls(section, &keys::CONTROL_TLS, section_keys, context, address);
+    let is_open = matches!(address, Some(ListenAddress::Tcp(address)) if !is_loopback(*address));
+    if is_open && let (Some(None), Some(field)) = (&tls, section.find(keys::TCP.name)) {
+        field.error(
+            "the control API on TCP is served to this host alone: it has no TLS, so tokens \
+             could be read on the way",
+            "an address of loopback, such as \"127.0.0.1:9808\"; for other hosts \
+             [control.listen.tls] with certificate and private_key",
+        );
+        return None;
+    }
+    tls
+}
 
 /// Lists of accounts with the role that each gives.
 const LISTS: &[(&KeyInfo, Role)] = &[
@@ -187,6 +201,7 @@ pub(super) fn read(
             address: address?,
             owner: owner?,
             access: access?,
+            tls: None,
             place: field
                 .find("socket")
                 .unwrap_or_else(|| field.clone())
@@ -227,11 +242,13 @@ fn listener(
             "role = \"read\" for all who can connect, or read = [\"group:NAME\"]",
         );
     }
+    let tls = tls(&mut section, context, address.as_ref());
     section.finish();
     Some(ControlListenConfig {
         address: address?,
         owner: owner?,
         access: access?,
+        tls: tls?,
         place: (["unix", "tcp"].iter())
             .find_map(|key| field.find(key))
             .and_then(|field| field.place()),
@@ -418,6 +435,58 @@ mod tests {
                 assert!(what.contains(&expected), "{what}");
             }
         }
+    }
+
+    #[test]
+    fn other_hosts_reach_the_api_over_tls_alone() {
+        let tls = "certificate = \"s.pem\"\nprivate_key = \"/k/s.key\"\nclient_ca = \"ca.pem\"\n";
+        let listen = "[[control.listen]]\ntcp = \"0.0.0.0:9808\"\n[control.listen.tls]\n";
+        let (config, warnings) = parts(&with_control(&[listen, tls, STORE].concat()));
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let listen = &config.control.others[0];
+        assert_eq!(listen.description(), "0.0.0.0:9808 (TLS)");
+        assert_eq!(listen.roles(), "role of the token");
+        let tls = listen.tls.as_ref().expect("a section");
+        let files: Vec<_> = tls.files().map(|file| file.display().to_string()).collect();
+        let expected = ["/etc/tidegate/s.pem", "/k/s.key", "/etc/tidegate/ca.pem"];
+        assert_eq!(files, expected);
+        let all: Vec<_> = config.tls().map(|(place, _)| place).collect();
+        assert_eq!(all, ["control.listen[0].tls"]);
+    }
+
+    #[test]
+    fn tls_that_would_not_work_is_an_error() {
+        let files = "certificate = \"s.pem\"\nprivate_key = \"s.key\"";
+        let tcp = "tcp = \"192.0.2.1:9808\"";
+        for (address, tls, expected) in [
+            (tcp, "certificate = \"s.pem\"", "`private_key` is missing"),
+            (
+                tcp,
+                &format!("{files}\nclient_crl = \"crl.pem\""),
+                "add client_ca, the authorities",
+            ),
+            (
+                tcp,
+                &format!("{files}\nplain_exports = []"),
+                "unknown key `plain_exports`",
+            ),
+            (
+                "unix = \"a\"\nrole = \"read\"",
+                files,
+                "TLS on a unix socket",
+            ),
+        ] {
+            let listen = format!("[[control.listen]]\n{address}\n[control.listen.tls]\n{tls}\n");
+            let said = errors(&with_control(&(listen + STORE)));
+            assert!(said.contains(expected), "{tls}: {said}");
+        }
+        let said = errors(&with_control(&format!(
+            "[[control.listen]]\n{tcp}\n{STORE}"
+        )));
+        assert!(
+            said.contains("[control.listen.tls] with certificate"),
+            "{said}"
+        );
     }
 
     #[test]

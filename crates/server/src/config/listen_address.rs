@@ -84,8 +84,6 @@ pub(super) struct AddressKind {
     pub(super) examples: &'static str,
     /// Heading of a second section.
     pub(super) heading: &'static str,
-    /// Checks a TCP address, and reports one that hosts may reach that should not.
-    pub(super) check: fn(SocketAddr, &Field<'_>) -> Option<()>,
 }
 
 /// Returns true if only processes of this host reach an address.
@@ -94,7 +92,8 @@ pub(super) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Reads the unix socket or the TCP address of a listener.
+/// Reads the unix socket or the TCP address of a listener. The caller checks who reaches a TCP
+/// address, which depends on the listener's TLS.
 pub(super) fn unix_or_tcp(
     section: &mut Section<'_>,
     (unix, tcp, mode_field): (Option<Field<'_>>, Option<Field<'_>>, Option<Field<'_>>),
@@ -124,7 +123,6 @@ pub(super) fn unix_or_tcp(
                 return None;
             };
             taken.claim_tcp(address, &field);
-            (kind.check)(address, &field)?;
             Some(ListenAddress::Tcp(address))
         }
         (Some(_), Some(_)) => {

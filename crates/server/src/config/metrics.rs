@@ -4,7 +4,8 @@ use tidegate_config::{Field, Section};
 
 use super::context::Context;
 use super::listen_address::{AddressKind, ClaimedAddresses, is_loopback, owner, unix_or_tcp};
-use super::{ListenAddress, Place, SocketOwner, keys};
+use super::tls::{describe_tls, read_of_http as read_tls};
+use super::{ListenAddress, Place, SocketOwner, TlsConfig, keys};
 
 /// Section `[[metrics]]`.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub struct MetricsConfig {
     pub address: ListenAddress,
     /// Owner and group of a unix socket.
     pub owner: SocketOwner,
+    /// TLS of a TCP address; `None` without it.
+    pub tls: Option<TlsConfig>,
     /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
 }
@@ -20,23 +23,35 @@ pub struct MetricsConfig {
 impl MetricsConfig {
     /// Returns the address for people, with the mode and owner of a unix socket.
     pub fn description(&self) -> String {
-        self.address.description(&self.owner)
+        let address = self.address.description(&self.owner);
+        describe_tls(address, self.tls.as_ref())
     }
 }
 
 const ADDRESS: AddressKind = AddressKind {
     examples: "tcp = \"127.0.0.1:9809\" or unix = \"metrics.sock\"",
     heading: "[[metrics]]",
-    check: |address, field| {
-        if !is_loopback(address) {
-            field.warn(
-                "hosts that reach this address can read the names and the load of every VM",
-                "prefer a unix socket, 127.0.0.1 or a network for monitoring alone",
-            );
-        }
-        Some(())
-    },
 };
+
+/// Warns of an address whose clients need no certificate although other hosts reach it.
+fn warn_of_open_address(
+    section: &Section<'_>,
+    address: Option<&ListenAddress>,
+    tls: Option<&TlsConfig>,
+) {
+    let is_open = matches!(address, Some(ListenAddress::Tcp(address)) if !is_loopback(*address));
+    let needs_certificate = tls.is_some_and(|tls| tls.client_ca.is_some());
+    if is_open
+        && !needs_certificate
+        && let Some(field) = section.find(keys::TCP.name)
+    {
+        field.warn(
+            "hosts that reach this address can read the names and the load of every VM",
+            "prefer a unix socket, 127.0.0.1 or a network for monitoring alone, or add \
+             [metrics.tls] with client_ca",
+        );
+    }
+}
 
 /// Reads the sections; `None` for each with an error, which has been reported.
 pub(super) fn read_all(
@@ -50,10 +65,17 @@ pub(super) fn read_all(
         let keys = (unix, tcp, section.field(&keys::LISTEN_MODE));
         let address = unix_or_tcp(&mut section, keys, context, taken, &ADDRESS);
         let owner = owner(&mut section, address.as_ref());
+        let of = address.as_ref();
+        let section_keys = &keys::tls::METRICS_TLS;
+        let tls = read_tls(&mut section, &keys::METRICS_TLS, section_keys, context, of);
+        if let Some(tls) = &tls {
+            warn_of_open_address(&section, of, tls.as_ref());
+        }
         section.finish();
         Some(MetricsConfig {
             address: address?,
             owner: owner?,
+            tls: tls?,
             place: (["unix", "tcp"].iter())
                 .find_map(|key| field.find(key))
                 .and_then(|field| field.place()),
@@ -99,6 +121,16 @@ mod tests {
         let (_, warnings) = parts(&with_metrics("[[metrics]]\ntcp = \"0.0.0.0:9809\"\n"));
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].what.contains("the load of every VM"));
+        let over_tls = "[[metrics]]\ntcp = \"0.0.0.0:9809\"\n[metrics.tls]\n\
+                        certificate = \"s.pem\"\nprivate_key = \"s.key\"\n";
+        let (_, warnings) = parts(&with_metrics(over_tls));
+        assert_eq!(warnings.len(), 1, "encrypted for everybody: {warnings:?}");
+        let certified = format!("{over_tls}client_ca = \"ca.pem\"\n");
+        let (config, warnings) = parts(&with_metrics(&certified));
+        assert!(warnings.is_empty(), "{warnings:?}");
+        assert_eq!(config.metrics[0].description(), "0.0.0.0:9809 (TLS)");
+        let all: Vec<_> = config.tls().map(|(place, _)| place).collect();
+        assert_eq!(all, ["metrics[0].tls"]);
         for (text, expected) in [
             ("[[metrics]]\n", "no address is set"),
             (

@@ -71,8 +71,8 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let base = path.parent().unwrap_or(Path::new(""));
     let mut loaded = parse(&text, &path.display().to_string(), base)?;
-    let tls = (loaded.config.listeners.iter()).filter_map(|listen| listen.tls.as_ref());
-    let files = tls.flat_map(TlsConfig::files).map(Path::to_owned);
+    let tls = loaded.config.tls();
+    let files = tls.flat_map(|(_, tls)| tls.files().map(Path::to_owned).collect::<Vec<_>>());
     let own: Vec<PathBuf> = files.chain([path.to_owned()]).collect();
     let paths = &mut loaded.config.paths;
     paths.allowed = paths.allowed.clone().except(own);
@@ -154,6 +154,21 @@ impl Config {
             let device = &devices[vm.device];
             vm.disks.iter().map(move |disk| (device, disk))
         })
+    }
+
+    /// Iterates over the TLS of all listeners, each with its place such as `listen[0].tls`.
+    pub fn tls(&self) -> impl Iterator<Item = (String, &TlsConfig)> {
+        let nbd = self.listeners.iter().map(|listen| &listen.tls).enumerate();
+        let control = self.control.others.iter().map(|listen| &listen.tls);
+        let metrics = self.metrics.iter().map(|metrics| &metrics.tls);
+        let nbd = nbd.map(|(i, tls)| ("listen", i, tls));
+        let control = control
+            .enumerate()
+            .map(|(i, tls)| ("control.listen", i, tls));
+        let metrics = metrics.enumerate().map(|(i, tls)| ("metrics", i, tls));
+        nbd.chain(control)
+            .chain(metrics)
+            .filter_map(|(section, i, tls)| Some((format!("{section}[{i}].tls"), tls.as_ref()?)))
     }
 }
 
@@ -242,11 +257,7 @@ impl ListenConfig {
     /// Returns the address for people, with the mode and owner of a unix socket.
     pub fn description(&self) -> String {
         let address = self.address.description(&self.owner);
-        match &self.tls {
-            Some(tls) if tls.plain_exports.is_empty() => format!("{address} (TLS)"),
-            Some(_) => format!("{address} (TLS, selective)"),
-            None => address,
-        }
+        tls::describe_tls(address, self.tls.as_ref())
     }
 
     /// Returns true if the export is offered here.

@@ -265,6 +265,4 @@ fn address(
 const NBD: AddressKind = AddressKind {
     examples: "unix = \"nbd.sock\", tcp = \"127.0.0.1:10809\" or vhost_user = \"{disk}.sock\"",
     heading: "[[listen]]",
-    // Warned of with its TLS, which decides who is served.
-    check: |_, _| Some(()),
 };

@@ -57,11 +57,18 @@ mode = "0666"
 read = ["user:alice"]
 root_role = "read"
 [[control.listen]]
-tcp = "127.0.0.1:9808"
+tcp = "0.0.0.0:9808"
+[control.listen.tls]
+certificate = "server.pem"
+private_key = "server.key"
 [store]
 path = "tidegate.redb"
 [[metrics]]
 tcp = "127.0.0.1:9809"
+[metrics.tls]
+certificate = "server.pem"
+private_key = "server.key"
+client_ca = "ca.pem"
 [[metrics]]
 unix = "metrics.sock"
 mode = "0660"

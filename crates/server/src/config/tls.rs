@@ -1,8 +1,10 @@
-//! `[listen.tls]`: TLS of a listener, and which exports its clients have.
+//! TLS of listeners: `[listen.tls]` with the exports that clients have, `[control.listen.tls]`, and
+//! `[metrics.tls]`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tidegate_config::keys::{KeyInfo, SectionInfo};
 use tidegate_config::node::Value;
 use tidegate_config::{Field, Names, Place, Section};
 use tidegate_core::names::nearest;
@@ -13,7 +15,8 @@ use super::keys::tls as keys;
 use super::listen_address::is_loopback;
 use super::{ListenAddress, VmConfig};
 
-/// Section `[listen.tls]`.
+/// Section `[listen.tls]`, `[control.listen.tls]` or `[metrics.tls]`. The last two have neither
+/// plain exports nor clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsConfig {
     /// PEM file with the certificate chain of the listener.
@@ -93,6 +96,15 @@ impl TlsConfig {
     }
 }
 
+/// Adds to the address of a listener, for people, that it has TLS.
+pub(super) fn describe_tls(address: String, tls: Option<&TlsConfig>) -> String {
+    match tls {
+        Some(tls) if tls.plain_exports.is_empty() => format!("{address} (TLS)"),
+        Some(_) => format!("{address} (TLS, selective)"),
+        None => address,
+    }
+}
+
 /// Disks and VMs that a listener's section may name.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
@@ -114,25 +126,48 @@ pub(super) fn read(
         None => Some(None),
         Some(field) => table(field, context, offered_here, known).map(Some),
     };
-    match address {
-        Some(ListenAddress::Tcp(address)) => {
-            if let (Some(place), Some(tls)) = (section.find(super::keys::TCP.name), &tls) {
-                warn_of_open_address(&place, *address, tls.as_ref());
-            }
-        }
+    if let (Some(ListenAddress::Tcp(address)), Some(place), Some(tls)) =
+        (address, section.find(super::keys::TCP.name), &tls)
+    {
+        warn_of_open_address(&place, *address, tls.as_ref());
+    }
+    on_tcp_alone(field.as_ref(), address).and(tls)
+}
+
+/// Refuses the TLS of a listener that is not on TCP.
+fn on_tcp_alone(tls: Option<&Field<'_>>, address: Option<&ListenAddress>) -> Option<()> {
+    match (tls, address) {
         // An address with an error has been reported, and may have been one of TCP.
-        None => {}
-        Some(_) => {
-            if let Some(field) = field {
-                field.error(
-                    "TLS on a unix socket",
-                    "leave it out: the socket's file mode, owner and group decide who may connect",
-                );
-                return None;
-            }
+        (None, _) | (_, None | Some(ListenAddress::Tcp(_))) => Some(()),
+        (Some(field), Some(_)) => {
+            field.error(
+                "TLS on a unix socket",
+                "leave it out: the socket's file mode, owner and group decide who may connect",
+            );
+            None
         }
     }
-    tls
+}
+
+/// Reads the TLS of a listener that has no exports: a section `keys` under the key `key`.
+pub(super) fn read_of_http(
+    section: &mut Section<'_>,
+    key: &KeyInfo,
+    keys: &'static SectionInfo,
+    context: &Context<'_>,
+    address: Option<&ListenAddress>,
+) -> Option<Option<TlsConfig>> {
+    let field = section.field(key);
+    let tls = match &field {
+        None => Some(None),
+        Some(field) => {
+            let mut section = Section::with_keys(field, keys)?;
+            let tls = files(&mut section, context, field.place());
+            section.finish();
+            tls.map(Some)
+        }
+    };
+    on_tcp_alone(field.as_ref(), address).and(tls)
 }
 
 /// Warns of an address that others than this host reach, if something is served to all of them.
@@ -168,13 +203,7 @@ fn table(
     known: Known<'_>,
 ) -> Option<TlsConfig> {
     let mut section = Section::with_keys(field, &keys::TLS)?;
-    let mut path = |key| match section.field(key) {
-        Some(field) => context.path(&field).map(Some),
-        None => Some(None),
-    };
-    // A required file that is missing has been reported as an error of the section.
-    let (certificate, private_key) = (path(&keys::CERTIFICATE), path(&keys::PRIVATE_KEY));
-    let (client_ca, client_crl) = (path(&keys::CLIENT_CA), path(&keys::CLIENT_CRL));
+    let files = files(&mut section, context, field.place());
     let plain_exports = section.value(&keys::PLAIN_EXPORTS, Vec::new(), |field| {
         export_names::read_some(field, known.exports, offered_here)
     });
@@ -192,28 +221,52 @@ fn table(
              that is admitted may open every export",
         );
     }
-    if let Some(None) = client_ca {
-        let needs = [
-            (client_crl != Some(None), "client_crl"),
-            (!fields.is_empty(), "client"),
-        ];
-        for (_, key) in needs.iter().filter(|(set, _)| *set) {
-            section.error(
-                format!("{key} is set, and clients need no certificate"),
-                "add client_ca, the authorities that their certificates come from",
-            );
-        }
+    if !fields.is_empty() {
+        needs_client_ca(&section, keys::CLIENTS.name);
     }
     section.finish();
+    Some(TlsConfig {
+        plain_exports: plain_exports?,
+        clients: clients.into_iter().collect::<Option<_>>()?,
+        ..files?
+    })
+}
+
+/// Reads the keys that every kind of listener has.
+fn files(
+    section: &mut Section<'_>,
+    context: &Context<'_>,
+    place: Option<Place>,
+) -> Option<TlsConfig> {
+    let mut path = |key| match section.field(key) {
+        Some(field) => context.path(&field).map(Some),
+        None => Some(None),
+    };
+    // A required file that is missing has been reported as an error of the section.
+    let (certificate, private_key) = (path(&keys::CERTIFICATE), path(&keys::PRIVATE_KEY));
+    let (client_ca, client_crl) = (path(&keys::CLIENT_CA), path(&keys::CLIENT_CRL));
+    if section.has(keys::CLIENT_CRL.name) {
+        needs_client_ca(section, keys::CLIENT_CRL.name);
+    }
     Some(TlsConfig {
         certificate: certificate??,
         private_key: private_key??,
         client_ca: client_ca?,
         client_crl: client_crl?,
-        plain_exports: plain_exports?,
-        clients: clients.into_iter().collect::<Option<_>>()?,
-        place: field.place(),
+        plain_exports: Vec::new(),
+        clients: Vec::new(),
+        place,
     })
+}
+
+/// Reports a key that concerns clients' certificates where clients need none.
+fn needs_client_ca(section: &Section<'_>, key: &str) {
+    if !section.has(keys::CLIENT_CA.name) {
+        section.error(
+            format!("{key} is set, and clients need no certificate"),
+            "add client_ca, the authorities that their certificates come from",
+        );
+    }
 }
 
 fn client(field: &Field<'_>, offered_here: &[String], known: Known<'_>) -> Option<TlsClientConfig> {

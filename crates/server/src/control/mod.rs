@@ -28,6 +28,7 @@ mod shared;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod tls_clients;
 mod tokens;
 mod transfers;
 pub mod view;

@@ -1,6 +1,7 @@
 //! Sockets of the control API, and the listeners of metrics.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -12,10 +13,12 @@ use super::error::ApiResult;
 use super::routes;
 use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
+use super::tls_clients::TlsClients;
 use crate::config::{Config, ControlListenConfig, ListenAddress, Place};
 use crate::daemon::DaemonHandle;
 use crate::listener::{BindError, Bound, Listener, Peer, Stream};
 use crate::log_limit;
+use crate::tls::{Configured, TlsListeners, TlsOpenError};
 use crate::tokens::Tokens;
 
 /// Pause after a failed `accept`, which most likely found no free file descriptor.
@@ -27,34 +30,65 @@ pub struct Sockets {
     /// Sockets of the API; those on TCP have no rules, because their clients have tokens.
     control: Vec<(Bound, Option<Rules>)>,
     metrics: Vec<Bound>,
+    /// TLS of the sockets, in their order: those of the API first.
+    tls: TlsListeners,
 }
 
-/// Error of binding a socket of the control API or of metrics.
+/// Error of opening a socket of the control API or of metrics.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot open the {what}: {source}")]
-pub struct SocketError {
-    what: &'static str,
-    /// Reason.
-    pub source: BindError,
-    /// Place of the socket in the configuration.
-    pub place: Option<Place>,
-    /// Setting that names another socket.
-    pub setting: &'static str,
+pub enum SocketError {
+    /// A socket could not be bound.
+    #[error("cannot open the {what}: {source}")]
+    Bind {
+        /// Name of the socket.
+        what: &'static str,
+        /// Reason.
+        source: BindError,
+        /// Place of the socket in the configuration.
+        place: Option<Place>,
+        /// Setting that names another socket.
+        setting: &'static str,
+    },
+    /// TLS of a socket could not be set up.
+    #[error("control API and metrics: {0}")]
+    Tls(#[from] TlsOpenError),
+}
+
+impl SocketError {
+    /// Returns the place in the configuration of what failed; `None` if the error concerns no part
+    /// of it, or the configuration was not read from a file.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            SocketError::Bind { place, .. } => place.as_ref(),
+            SocketError::Tls(error) => error.place(),
+        }
+    }
+
+    /// Returns what would be right, if that is known.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            SocketError::Bind {
+                source, setting, ..
+            } => source.help().map(|help| format!("{help}: {setting}")),
+            SocketError::Tls(error) => error.help().map(str::to_owned),
+        }
+    }
 }
 
 impl Sockets {
-    /// Binds all sockets that the configuration names.
+    /// Binds all sockets that the configuration names. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// If another process listens on one, or a system call fails; none is bound then.
+    /// If another process listens on one, the files of TLS cannot be used, or a system call fails;
+    /// none is bound then.
     pub fn bind(config: &Config) -> Result<Sockets, Box<SocketError>> {
         // The listener of `[control]` comes first.
         let settings = std::iter::once("`socket` in [control]")
-            .chain(std::iter::repeat("`unix` in [[control.listen]]"));
+            .chain(std::iter::repeat("`unix` or `tcp` in [[control.listen]]"));
         let control = (config.control.listeners().zip(settings))
             .map(|(listen, setting)| {
                 bind(listen).map_err(|source| {
-                    Box::new(SocketError {
+                    Box::new(SocketError::Bind {
                         what: "control socket",
                         source,
                         place: listen.place.clone(),
@@ -66,7 +100,7 @@ impl Sockets {
         let metrics = config.metrics.iter().map(|metrics| {
             let bound = Bound::new(&metrics.address, &metrics.owner);
             bound.map_err(|source| {
-                Box::new(SocketError {
+                Box::new(SocketError::Bind {
                     what: "listener of metrics",
                     source,
                     place: metrics.place.clone(),
@@ -75,7 +109,19 @@ impl Sockets {
             })
         });
         let metrics = metrics.collect::<Result<_, _>>()?;
-        Ok(Sockets { control, metrics })
+        let tls = open_tls(config).map_err(|error| Box::new(SocketError::Tls(error)))?;
+        Ok(Sockets {
+            control,
+            metrics,
+            tls,
+        })
+    }
+
+    /// Returns the addresses and paths: of the API in the order of the configuration, then of
+    /// metrics. A port that the kernel has chosen is filled in.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let control = self.control.iter().map(|(bound, _)| bound.name());
+        control.chain(self.metrics.iter().map(Bound::name))
     }
 
     /// Logs the addresses.
@@ -94,20 +140,43 @@ impl Sockets {
     /// # Errors
     /// If the runtime cannot register a socket.
     pub async fn serve(self, daemon: DaemonHandle) -> io::Result<()> {
+        let Sockets {
+            control,
+            metrics,
+            mut tls,
+        } = self;
         let tokens = Tokens::load(daemon.store().cloned());
+        let half_open = daemon.half_open().clone();
         let api = Api::new(daemon, Clock::system()).with_tokens(tokens);
+        let tls_clients =
+            |at| (tls.of(at)).map(|listener| TlsClients::new(listener, half_open.clone()));
         // Dropping the task set, with this future, ends all connections and the schedules.
         let mut tasks = JoinSet::new();
         let scrapes = scrapes::router(api.clone());
-        for bound in &self.metrics {
+        for (bound, at) in metrics.iter().zip(control.len()..) {
             let connections = Connections::new(scrapes.clone(), SCRAPERS_MAX);
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
-            tasks.spawn(accept(listener, name, connections, |_, _| Ok(())));
+            match tls_clients(at) {
+                Some(clients) => {
+                    tasks.spawn(accept_tls(listener, name, connections, clients, |_| ()))
+                }
+                None => tasks.spawn(accept(listener, name, connections, |_, _| Ok(()))),
+            };
         }
         let router = routes::router(api.clone());
-        for (bound, rules) in &self.control {
+        for ((bound, rules), at) in control.iter().zip(0..) {
             let connections = Connections::new(router.clone(), CONNECTIONS_MAX);
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
+            if let Some(clients) = tls_clients(at) {
+                tasks.spawn(accept_tls(
+                    listener,
+                    name,
+                    connections,
+                    clients,
+                    Caller::Remote,
+                ));
+                continue;
+            }
             let rules = rules.clone();
             let caller = move |stream: &Stream, peer: &Peer| match (&rules, peer) {
                 (Some(rules), _) => rules.caller(stream.credentials().as_ref()).admitted(),
@@ -117,14 +186,37 @@ impl Sockets {
             tasks.spawn(accept(listener, name, connections, caller));
         }
         tasks.spawn(async move { api.follow_schedules().await });
-        while let Some(ended) = tasks.join_next().await {
+        loop {
+            let ended = tokio::select! {
+                () = tls.hung_up() => {
+                    tls.reload();
+                    continue;
+                }
+                ended = tasks.join_next() => ended,
+            };
             // None of them ends by itself.
-            if let Err(error) = ended {
-                tracing::error!("a task of the control API failed: {error}");
+            match ended {
+                Some(Err(error)) => tracing::error!("a task of the control API failed: {error}"),
+                Some(Ok(())) => {}
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
+}
+
+/// Opens the TLS of the listeners of the API and of metrics, numbered in this order.
+fn open_tls(config: &Config) -> Result<TlsListeners, TlsOpenError> {
+    let control = config.control.listeners();
+    let control = control.map(|listen| (listen.description(), &listen.tls));
+    let metrics = config.metrics.iter();
+    let all = control.chain(metrics.map(|metrics| (metrics.description(), &metrics.tls)));
+    let configured: Vec<_> = (all.enumerate())
+        .filter_map(|(at, (name, tls))| {
+            let tls = tls.as_ref()?;
+            Some(Configured { at, name, tls })
+        })
+        .collect();
+    TlsListeners::open(&configured)
 }
 
 /// Binds a listener of the control API and looks the accounts of its roles up.
@@ -136,6 +228,44 @@ fn bind(listen: &ControlListenConfig) -> Result<(Bound, Option<Rules>), BindErro
         ListenAddress::VhostUser { .. } => unreachable!("the control API has no vhost-user"),
     };
     Ok((Bound::new(&listen.address, &listen.owner)?, rules))
+}
+
+/// Logs that a listener cannot accept, and waits before the next attempt.
+async fn cannot_accept(listener: &str, error: &io::Error) {
+    if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
+        tracing::warn!(listener, %error, "cannot accept");
+    }
+    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+}
+
+/// Accepts the clients of a listener with TLS until the future is dropped. `caller` describes a
+/// client by its address.
+async fn accept_tls<C: Clone + Send + Sync + 'static>(
+    listener: Listener,
+    name: String,
+    mut connections: Connections,
+    mut clients: TlsClients,
+    caller: impl Fn(SocketAddr) -> C,
+) {
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer @ Peer::Tcp(address))) => clients.begin(stream, peer, address),
+                Ok((_, Peer::Unix { .. })) => unreachable!("unix sockets have no TLS"),
+                Err(error) => {
+                    clients.make_room_after(&error);
+                    cannot_accept(&name, &error).await;
+                }
+            },
+            client = clients.next() => match client {
+                Ok((stream, address)) => {
+                    let key = Peer::Tcp(address).account_key();
+                    connections.add(stream, key, caller(address)).await;
+                }
+                Err(error) => cannot_accept(&name, &error).await,
+            },
+        }
+    }
 }
 
 /// Accepts the clients of a listener until the future is dropped. `caller` describes a client, or
@@ -152,12 +282,7 @@ async fn accept<C: Clone + Send + Sync + 'static>(
                 Ok(caller) => connections.add(stream, peer.account_key(), caller).await,
                 Err(refusal) => connections.refuse(stream, refusal),
             },
-            Err(error) => {
-                if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
-                    tracing::warn!(listener = name, %error, "cannot accept");
-                }
-                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-            }
+            Err(error) => cannot_accept(&name, &error).await,
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::log_limit;
 use crate::ring::sys;
 use crate::sandbox;
 use crate::store::{Store, StoreError};
-use crate::tls::{ListenerTls, TlsFileError, TlsThreads};
+use crate::tls::{Configured, ListenerTls, TlsListeners, TlsOpenError, TlsThreads};
 
 mod changes;
 mod devices;
@@ -44,7 +44,6 @@ mod resize;
 mod restore;
 mod shared;
 mod snapshots;
-mod tls;
 mod transfers;
 
 pub use crate::command::ControlError;
@@ -52,7 +51,6 @@ pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
 pub use handle::DaemonHandle;
 use snapshots::Snapshots;
-use tls::TlsListeners;
 use transfers::DeviceTransfers;
 
 /// Error of starting the daemon, which has released everything.
@@ -69,17 +67,9 @@ pub enum StartError {
         /// Reason.
         source: BindError,
     },
-    /// The files of a listener's TLS cannot be used.
-    #[error("TLS of a listener: {source}")]
-    Tls {
-        /// Place of the section in the configuration.
-        place: Option<Box<Place>>,
-        /// Reason.
-        source: TlsFileError,
-    },
-    /// The threads for TLS could not be started.
-    #[error("cannot start the threads for TLS: {0}")]
-    Threads(io::Error),
+    /// TLS of a listener could not be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsOpenError),
     /// Signals cannot be received.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
@@ -99,10 +89,9 @@ impl StartError {
     pub fn place(&self) -> Option<&Place> {
         match self {
             StartError::Setup(error) => error.place(),
-            StartError::Bind { place, .. }
-            | StartError::Store { place, .. }
-            | StartError::Tls { place, .. } => place.as_deref(),
-            StartError::Signals(_) | StartError::Threads(_) => None,
+            StartError::Bind { place, .. } | StartError::Store { place, .. } => place.as_deref(),
+            StartError::Tls(error) => error.place(),
+            StartError::Signals(_) => None,
         }
     }
 }
@@ -207,7 +196,7 @@ impl Daemon {
             // Only disks that were opened are recorded.
             persistence::record_disks(store, &files, &config.vms);
         }
-        let tls = TlsListeners::open(&config)?;
+        let tls = open_tls(&config)?;
         let bound = bind_nbd(&config)?;
         let (sender, ended) = mpsc::unbounded_channel();
         let mut loops = Loops::default();
@@ -550,6 +539,18 @@ fn bind_nbd(config: &Config) -> Result<Vec<(Arc<Bound>, usize)>, StartError> {
         bound.push((Arc::new(socket), at));
     }
     Ok(bound)
+}
+
+/// Opens the TLS of the listeners of NBD.
+fn open_tls(config: &Config) -> Result<TlsListeners, TlsOpenError> {
+    let listeners = config.listeners.iter().enumerate();
+    let configured: Vec<_> = listeners
+        .filter_map(|(at, listen)| {
+            let (name, tls) = (listen.description(), listen.tls.as_ref()?);
+            Some(Configured { at, name, tls })
+        })
+        .collect();
+    TlsListeners::open(&configured)
 }
 
 /// Binds the sockets of vhost-user for the disks that there are.

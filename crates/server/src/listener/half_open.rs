@@ -1,4 +1,5 @@
-//! Half-open connections: clients that are connected and have not chosen an export yet.
+//! Half-open connections: clients of NBD that are connected and have not chosen an export yet, and
+//! clients of the control API and of metrics whose TLS handshake is not done.
 //!
 //! At most [`HALF_OPEN_MAX`] exist over all listeners. At that number a new connection displaces
 //! one of the peer that has the most: the oldest that has sent nothing, or else the one that has
@@ -6,9 +7,11 @@
 //! it loses those in excess that have sent nothing for [`SILENCE_MIN`]. No new connection is
 //! turned away: a client that completes its handshake without delay is served even during a
 //! flood. Once a client has chosen an export, it counts among the
-//! [`connections`](crate::connections) of its VM instead.
+//! [`connections`](crate::connections) of its VM instead; one of the control API, among those of
+//! its listener.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use super::socket::PeerKey;
+use super::HANDSHAKE_TIMEOUT;
+use super::socket::{Peer, PeerKey};
+use crate::log_limit;
 use crate::ring::sys;
 
 /// Most half-open connections over all listeners. Each has a descriptor and a buffer of 4 KiB. At
@@ -51,8 +56,8 @@ pub struct HalfOpen {
     table: Mutex<Table>,
     displaced: AtomicU64,
     displaced_by_peer: AtomicU64,
-    pub(super) timed_out: AtomicU64,
-    pub(super) failed: AtomicU64,
+    timed_out: AtomicU64,
+    failed: AtomicU64,
     pub(super) refused: AtomicU64,
 }
 
@@ -78,7 +83,7 @@ impl HalfOpen {
 
     /// Adds a connection, which is counted until the entry is dropped, and ends those that it
     /// displaces.
-    pub(super) fn add(self: &Arc<Self>, peer: PeerKey) -> Entry {
+    pub(crate) fn add(self: &Arc<Self>, peer: PeerKey) -> Entry {
         let mut table = self.lock();
         let (id, gone) = table.add(peer, Instant::now());
         // Unlocked first: aborted tasks lock the table to remove their entries.
@@ -93,7 +98,7 @@ impl HalfOpen {
     }
 
     /// Displaces one connection to free its descriptor, if `error` says that there are none left.
-    pub(super) fn make_room_after(&self, error: &io::Error) {
+    pub(crate) fn make_room_after(&self, error: &io::Error) {
         if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
             return;
         }
@@ -101,6 +106,22 @@ impl HalfOpen {
         self.displaced
             .fetch_add(u64::from(victim.is_some()), Ordering::Relaxed);
         end(victim);
+    }
+
+    /// Counts and logs a client that was cut off because it broke a rule, or its connection broke.
+    pub(crate) fn cut_off(&self, peer: &Peer, why: impl fmt::Display) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        if log_limit::HANDSHAKE_FAILED.allows(Instant::now()) {
+            tracing::warn!(%peer, "client cut off: {why}");
+        }
+    }
+
+    /// Counts and logs a client that has not done `what` within [`HANDSHAKE_TIMEOUT`].
+    pub(crate) fn cut_off_late(&self, peer: &Peer, what: &str) {
+        self.timed_out.fetch_add(1, Ordering::Relaxed);
+        if log_limit::HANDSHAKE_SLOW.allows(Instant::now()) {
+            tracing::warn!(%peer, "client cut off: {what} in {HANDSHAKE_TIMEOUT:?}");
+        }
     }
 
     /// Returns the counts since the daemon started.
@@ -130,14 +151,14 @@ fn end(handshakes: impl IntoIterator<Item = HalfOpenClient>) {
 
 /// Handle of a half-open connection; dropping it ends the count.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     half_open: Arc<HalfOpen>,
     id: u64,
 }
 
 impl Entry {
     /// Sets the task of the handshake, which is aborted if the connection is displaced.
-    pub(super) fn set_task(&self, task: AbortHandle) {
+    pub(crate) fn set_task(&self, task: AbortHandle) {
         let mut table = self.half_open.lock();
         match table.entries.get_mut(&self.id) {
             Some(client) => client.task = Some(task),

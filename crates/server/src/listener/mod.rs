@@ -23,7 +23,7 @@ mod socket_file;
 mod vhost_user;
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,13 +40,14 @@ use crate::tls::{Access, ListenerTls};
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
 pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts, SILENCE_MIN};
 pub use own_socket::{InheritError, OwnSocket};
-use socket::Detached;
 pub use socket::{BindError, Bound};
-pub(crate) use socket::{Credentials, Listener, Peer, PeerKey, Stream, group_number, user_number};
+pub(crate) use socket::{
+    Credentials, Detached, Listener, Peer, PeerKey, Stream, group_number, user_number,
+};
 pub use vhost_user::VhostUserListener;
 
 /// Deadline for a whole handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed `accept`, which most likely found no free descriptor.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// Bytes received at a time during the handshake; must be less than a loop's receive buffer, which
@@ -127,7 +128,7 @@ fn begin_handshake(
     };
     let detached = stream.detach();
     tls.spawn_handshake(async move {
-        match detached.and_then(Detached::attach) {
+        match detached.and_then(Detached::attach_tcp).map(Stream::Tcp) {
             Ok(stream) => handle_client(stream, peer, &own, &entry).await,
             Err(error) => log_lost(peer, &error),
         }
@@ -155,24 +156,13 @@ async fn handle_client(
     service: &ClientService,
     entry: &half_open::Entry,
 ) {
-    let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
     let half_open = &service.half_open;
     match timeout(HANDSHAKE_TIMEOUT, handshake(stream, peer, service, entry)).await {
         Ok(Ok(Some(chosen))) => chosen.hand_over(peer, service),
         Ok(Ok(None)) => tracing::debug!(%peer, "client left during the handshake"),
         Ok(Err(HandshakeError::Gone)) => tracing::debug!(%peer, "client gone in the handshake"),
-        Ok(Err(error)) => {
-            count(&half_open.failed);
-            if log_limit::HANDSHAKE_FAILED.allows(Instant::now()) {
-                tracing::warn!(%peer, "client cut off: {error}");
-            }
-        }
-        Err(_) => {
-            count(&half_open.timed_out);
-            if log_limit::HANDSHAKE_SLOW.allows(Instant::now()) {
-                tracing::warn!(%peer, "client cut off: no export chosen in {HANDSHAKE_TIMEOUT:?}");
-            }
-        }
+        Ok(Err(error)) => half_open.cut_off(&peer, error),
+        Err(_) => half_open.cut_off_late(&peer, "no export chosen"),
     }
 }
 

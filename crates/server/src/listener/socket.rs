@@ -460,13 +460,13 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connection between two runtimes.
-pub(super) struct Detached(StdTcpStream);
+/// Connection over TCP between two runtimes.
+pub(crate) struct Detached(StdTcpStream);
 
 impl Detached {
     /// Puts the connection into the runtime that calls.
-    pub(super) fn attach(self) -> io::Result<Stream> {
-        TcpStream::from_std(self.0).map(Stream::Tcp)
+    pub(crate) fn attach_tcp(self) -> io::Result<TcpStream> {
+        TcpStream::from_std(self.0)
     }
 }
 
@@ -490,7 +490,7 @@ impl Stream {
     ///
     /// # Panics
     /// If the connection is another one.
-    pub(super) fn detach(self) -> io::Result<Detached> {
+    pub(crate) fn detach(self) -> io::Result<Detached> {
         let Stream::Tcp(stream) = self else {
             panic!("only connections over TCP have TLS");
         };

@@ -1,4 +1,4 @@
-//! Files of `[listen.tls]`: certificate, private key, authorities and revocation lists.
+//! Files of TLS: certificate, private key, authorities and revocation lists.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 
 use crate::config::TlsConfig;
 
-/// Error of a file of `[listen.tls]`.
+/// Error of a file of TLS.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub struct TlsFileError {
@@ -75,34 +75,58 @@ pub(super) fn load(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsFileError
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut server = builder.with_single_cert(chain, key).map_err(|error| {
-        let path = &config.private_key;
-        match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                let what = format!("is not the key of {}", config.certificate.display());
-                TlsFileError::new(
-                    path,
-                    what,
-                    "certificate and private_key have to belong together",
-                )
-            }
-            error => TlsFileError::new(
-                path,
-                format!("cannot be used: {error}"),
-                "an ECDSA key of P-256 or P-384, Ed25519, or RSA of 2048 to 8192 bits",
-            ),
-        }
-    })?;
+    let fits = builder.with_single_cert(chain, key);
+    let mut server =
+        fits.map_err(|error| unfit_key(&config.certificate, &config.private_key, error))?;
     // A resumed session would not verify the client's certificate again.
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
     Ok(Arc::new(server))
 }
 
+/// Reads the files of a client of the control API: the authorities that the daemon's certificate
+/// has to come from, and the client's own certificate and private key, if it has some.
+///
+/// # Errors
+/// If one cannot be read or has not what it should.
+pub fn client_config(
+    ca: &Path,
+    own: Option<(&Path, &Path)>,
+) -> Result<Arc<ClientConfig>, TlsFileError> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("the provider has TLS 1.3")
+        .with_root_certificates(authorities(ca)?);
+    let client = match own {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => builder
+            .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+            .map_err(|error| unfit_key(certificate, key, error))?,
+    };
+    Ok(Arc::new(client))
+}
+
+/// Returns the error for a private key that does not fit its certificate.
+fn unfit_key(certificate: &Path, key: &Path, error: rustls::Error) -> TlsFileError {
+    match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            let what = format!("is not the key of {}", certificate.display());
+            let help = "certificate and private key have to belong together";
+            TlsFileError::new(key, what, help)
+        }
+        error => TlsFileError::new(
+            key,
+            format!("cannot be used: {error}"),
+            "an ECDSA key of P-256 or P-384, Ed25519, or RSA of 2048 to 8192 bits",
+        ),
+    }
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
     std::fs::read(path).map_err(|error| {
-        let help = "the path is relative to the configuration's directory; the daemon's user \
-                    needs to read it";
+        let help = "the user of this process needs to read it; a path in a configuration is \
+                    relative to its directory";
         TlsFileError::new(path, error.to_string(), help)
     })
 }
@@ -143,19 +167,25 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
     })
 }
 
+/// Returns the authorities in a file.
+fn authorities(ca: &Path) -> Result<RootCertStore, TlsFileError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca)? {
+        roots.add(certificate).map_err(|error| {
+            let what = format!("has a certificate that is no authority: {error}");
+            TlsFileError::new(ca, what, "the certificates that those of peers are signed with")
+        })?;
+    }
+    Ok(roots)
+}
+
 /// Returns what verifies clients' certificates.
 fn verifier(
     ca: &Path,
     crl: Option<&Path>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsFileError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(ca)? {
-        roots.add(certificate).map_err(|error| {
-            let what = format!("has a certificate that is no authority: {error}");
-            TlsFileError::new(ca, what, "the certificates that clients' are signed with")
-        })?;
-    }
+    let roots = authorities(ca)?;
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     if let Some(crl) = crl {
         let help = "a file with -----BEGIN X509 CRL-----, such as `openssl ca -gencrl` writes";

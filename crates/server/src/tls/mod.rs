@@ -1,5 +1,5 @@
-//! TLS of NBD clients: certificates of a listener, exports of a client, and the transport of a
-//! connection between a client's socket and an event loop.
+//! TLS of listeners on TCP: certificates, exports of a client of NBD, and the transport of a
+//! connection between a client's socket and an event loop, or the control API.
 //!
 //! ```text
 //!   client --TCP--> listener: NBD options in plain text
@@ -13,13 +13,15 @@
 //!
 //! An event loop knows nothing of TLS: it receives and sends at its end of a pair of unix sockets,
 //! and a tunnel moves the bytes between the other end and the client. Where nothing has TLS
-//! there are no such threads.
+//! there are no such threads. The control API and the listeners of metrics have threads of their
+//! own: a flood of handshakes at a listener of NBD does not keep an operator out.
 //!
 //! Sessions are not resumed, because a session that is resumed does not verify the client's
 //! certificate again, which may have been revoked.
 
 mod access;
 mod credentials;
+mod listeners;
 mod threads;
 mod tunnel;
 
@@ -39,12 +41,16 @@ pub(crate) use tokio_rustls::server::TlsStream;
 use crate::config::TlsConfig;
 
 pub(crate) use access::Access;
-pub use credentials::{TlsFileError, check, exposed_key};
+pub use credentials::{TlsFileError, check, client_config, exposed_key};
+pub use listeners::TlsOpenError;
+pub(crate) use listeners::{Configured, TlsListeners};
 pub(crate) use threads::TlsThreads;
 
 /// TLS of a listener.
 #[derive(Debug)]
 pub(crate) struct ListenerTls {
+    /// Address of the listener, for messages.
+    name: String,
     config: TlsConfig,
     /// Content of the files when they were read last. Connections keep what they began with.
     current: RwLock<Arc<ServerConfig>>,
@@ -59,6 +65,7 @@ impl ListenerTls {
     /// # Errors
     /// If one cannot be read or has not what it should.
     pub(crate) fn open(
+        name: String,
         config: TlsConfig,
         threads: Arc<TlsThreads>,
     ) -> Result<ListenerTls, TlsFileError> {
@@ -67,6 +74,7 @@ impl ListenerTls {
             tracing::warn!("{warning}");
         }
         Ok(ListenerTls {
+            name,
             config,
             current,
             reading: Mutex::default(),
@@ -78,11 +86,24 @@ impl ListenerTls {
     ///
     /// # Errors
     /// As for [`ListenerTls::open`]; what was read before stays in force.
-    pub(crate) fn reload(&self) -> Result<(), TlsFileError> {
+    fn reload(&self) -> Result<(), TlsFileError> {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = credentials::load(&self.config)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
+    }
+
+    /// Reads the files again and logs the outcome.
+    fn reload_and_log(&self) {
+        let listener = &self.name;
+        match self.reload() {
+            Ok(()) => tracing::info!(%listener, "SIGHUP: certificates were read again"),
+            Err(error) => tracing::error!(
+                %listener,
+                help = error.help(),
+                "SIGHUP: certificates stay as they were: {error}"
+            ),
+        }
     }
 
     /// Returns the mode in which the listener negotiates.

@@ -33,12 +33,10 @@ fn disks(config: &Config) -> Vec<Diagnostic> {
 
 /// Returns an error for each listener whose files of TLS `serve` would refuse.
 fn tls_files(config: &Config) -> Vec<Diagnostic> {
-    let listeners = config.listeners.iter().enumerate();
-    let refused = listeners.filter_map(|(i, listen)| {
-        let tls = listen.tls.as_ref()?;
+    let refused = config.tls().filter_map(|(field, tls)| {
         let error = tls::check(tls).err()?;
         let mut refusal = Diagnostic::error(error.to_string())
-            .located_at(format!("listen[{i}].tls"), &(0..0))
+            .located_at(field, &(0..0))
             .allowing(error.help());
         refusal.place = tls.place.clone();
         Some(refusal)
@@ -48,13 +46,15 @@ fn tls_files(config: &Config) -> Vec<Diagnostic> {
 
 /// Returns a warning for each private key that every user can read.
 pub(super) fn exposed_keys(config: &Config) -> Vec<Diagnostic> {
-    let listeners = config.listeners.iter().enumerate();
-    let exposed = listeners.filter_map(|(i, listen)| {
-        let tls = listen.tls.as_ref()?;
+    let exposed = config.tls().filter_map(|(field, tls)| {
         let what = tls::exposed_key(tls)?;
         let help = format!("chmod 600 {}", tls.private_key.display());
-        let field = format!("listen[{i}].tls.private_key");
-        Some(warning(field, what, help, &tls.place))
+        Some(warning(
+            format!("{field}.private_key"),
+            what,
+            help,
+            &tls.place,
+        ))
     });
     exposed.collect()
 }

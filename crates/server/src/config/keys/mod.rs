@@ -152,13 +152,28 @@ pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
      under the empty name",
 );
 
-/// TLS of a listener.
-pub(super) const LISTEN_TLS: KeyInfo = KeyInfo::new(
-    "tls",
-    KeyKind::Table(&tls::TLS),
-    KeyDefault::Unset("no TLS"),
-    "[TLS](tls.md) on a TCP address",
+/// Key with the TLS of a listener.
+const fn tls_table(section: &'static SectionInfo, help: &'static str) -> KeyInfo {
+    KeyInfo::new(
+        "tls",
+        KeyKind::Table(section),
+        KeyDefault::Unset("no TLS"),
+        help,
+    )
+}
+
+/// TLS of a listener of NBD.
+pub(super) const LISTEN_TLS: KeyInfo = tls_table(&tls::TLS, "[TLS](tls.md) on a TCP address");
+
+/// TLS of a listener of the control API.
+pub(super) const CONTROL_TLS: KeyInfo = tls_table(
+    &tls::CONTROL_TLS,
+    "[TLS](tls-control.md) on a TCP address; required beyond loopback",
 );
+
+/// TLS of a listener of metrics.
+pub(super) const METRICS_TLS: KeyInfo =
+    tls_table(&tls::METRICS_TLS, "[TLS](tls-control.md) on a TCP address");
 
 /// `[daemon]`
 pub(super) const DAEMON: SectionInfo = SectionInfo {
@@ -261,6 +276,7 @@ pub(super) const CONTROL_LISTEN: SectionInfo = SectionInfo {
         OPERATE,
         ADMIN,
         ROOT_ROLE,
+        CONTROL_TLS,
     ],
 };
 
@@ -288,7 +304,14 @@ pub(super) const LISTEN: SectionInfo = SectionInfo {
 /// `[[metrics]]`
 pub(super) const METRICS: SectionInfo = SectionInfo {
     name: "metrics",
-    keys: &[UNIX, TCP, LISTEN_MODE, LISTEN_OWNER, LISTEN_GROUP],
+    keys: &[
+        UNIX,
+        TCP,
+        LISTEN_MODE,
+        LISTEN_OWNER,
+        LISTEN_GROUP,
+        METRICS_TLS,
+    ],
 };
 
 /// Section of the file that may be left out.
@@ -397,7 +420,11 @@ mod tests {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
         let pages =
             ["", "-access", "-vm", "-objective"].map(|part| format!("configuration{part}.md"));
-        let pages = [&pages[..], &["tls.md".to_owned()]].concat();
+        let pages = [
+            &pages[..],
+            &["tls", "tls-control"].map(|page| format!("{page}.md")),
+        ]
+        .concat();
         let pages: Vec<_> = pages.iter().map(|page| docs.join(page)).collect();
         let pages: Vec<&Path> = pages.iter().map(|page| page.as_path()).collect();
         tidegate_testkit::schema::assert_doc_tables_are_current(&pages, &documented());

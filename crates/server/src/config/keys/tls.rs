@@ -1,4 +1,4 @@
-//! Keys of `[listen.tls]` and `[[listen.tls.client]]`.
+//! Keys of `[listen.tls]`, `[[listen.tls.client]]`, `[control.listen.tls]` and `[metrics.tls]`.
 
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 
@@ -44,6 +44,19 @@ pub(in crate::config) const CLIENTS: KeyInfo = KeyInfo::new(
     KeyDefault::Unset("every client has every export"),
     "which exports each client has (below); needs `client_ca`",
 );
+
+/// `[control.listen.tls]`
+pub(in crate::config) const CONTROL_TLS: SectionInfo = of_http("control.listen.tls");
+/// `[metrics.tls]`
+pub(in crate::config) const METRICS_TLS: SectionInfo = of_http("metrics.tls");
+
+/// Section with the TLS of a listener that has no exports.
+const fn of_http(name: &'static str) -> SectionInfo {
+    SectionInfo {
+        name,
+        keys: &[CERTIFICATE, PRIVATE_KEY, CLIENT_CA, CLIENT_CRL],
+    }
+}
 
 /// `[listen.tls]`
 pub(in crate::config) const TLS: SectionInfo = SectionInfo {

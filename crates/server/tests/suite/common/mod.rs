@@ -1,6 +1,7 @@
 //! Daemon in the test process, and a blocking NBD client.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod control;
 pub mod process;
 pub mod shadow;
 pub mod store_model;

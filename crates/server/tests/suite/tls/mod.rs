@@ -1,8 +1,10 @@
-//! TLS of NBD clients: transport, certificates, what a client sees, hostile peers.
+//! TLS of NBD clients: transport, certificates, what a client sees, hostile peers; and of the
+//! control API.
 
 mod authority;
 mod bridge;
 mod certificates;
+mod control;
 mod hostile;
 mod privacy;
 mod records;

@@ -1,0 +1,145 @@
+//! Clients over TLS: the handshake, and the stream that the control API serves.
+//!
+//! ```text
+//!   accept --> half-open: TLS handshake, 10 s at most        thread "tls handshake"
+//!                 |
+//!                 +--> tunnel <--socket pair--> Connections  threads "tls"
+//!                 |
+//!                 +--> protocol violation, no valid certificate, timeout: closed
+//! ```
+//!
+//! Half-open clients count among those of the NBD listeners
+//! ([`HalfOpen`](crate::listener::HalfOpen)), so that their number is bounded and a flood displaces
+//! itself. The control thread sees plain text alone.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::listener::{Detached, HANDSHAKE_TIMEOUT, HalfOpen, Peer, Stream};
+use crate::tls::ListenerTls;
+
+/// Clients whose handshake is done and that wait for the control thread; further ones wait among
+/// the half-open ones.
+const READY_MAX: usize = 16;
+
+/// Clients of one listener with TLS.
+pub(super) struct TlsClients {
+    tls: Arc<ListenerTls>,
+    half_open: Arc<HalfOpen>,
+    sender: mpsc::Sender<(Ready, SocketAddr)>,
+    ready: mpsc::Receiver<(Ready, SocketAddr)>,
+}
+
+/// Client whose handshake is done, between two runtimes.
+struct Ready {
+    local: StdUnixStream,
+    open: oneshot::Sender<Infallible>,
+}
+
+/// Plain text of a client: one end of a pair of sockets, whose other end is a tunnel's.
+pub(super) struct TlsClientStream {
+    local: UnixStream,
+    /// Tells the tunnel, when it is dropped, that nobody reads the client's requests any more.
+    _open: oneshot::Sender<Infallible>,
+}
+
+impl TlsClients {
+    /// Makes the clients of a listener, of which there are none yet.
+    pub(super) fn new(tls: Arc<ListenerTls>, half_open: Arc<HalfOpen>) -> TlsClients {
+        let (sender, ready) = mpsc::channel(READY_MAX);
+        TlsClients {
+            tls,
+            half_open,
+            sender,
+            ready,
+        }
+    }
+
+    /// Begins the handshake of a client that was accepted.
+    pub(super) fn begin(&self, stream: Stream, peer: Peer, address: SocketAddr) {
+        let entry = Arc::new(self.half_open.add(peer.key()));
+        let (tls, half_open, sender) = (
+            self.tls.clone(),
+            self.half_open.clone(),
+            self.sender.clone(),
+        );
+        let detached = stream.detach();
+        let task = tls.clone().spawn_handshake({
+            let entry = entry.clone();
+            async move {
+                match timeout(HANDSHAKE_TIMEOUT, shake(detached, &tls, peer)).await {
+                    // Fails if the API is served no more.
+                    Ok(Ok(ready)) => drop(sender.send((ready, address)).await),
+                    Ok(Err(error)) => half_open.cut_off(&peer, format_args!("TLS: {error}")),
+                    Err(_) => half_open.cut_off_late(&peer, "no TLS handshake"),
+                }
+                drop(entry);
+            }
+        });
+        entry.set_task(task);
+    }
+
+    /// Frees a descriptor after an `accept` that found none.
+    pub(super) fn make_room_after(&self, error: &io::Error) {
+        self.half_open.make_room_after(error);
+    }
+
+    /// Waits for the next client whose handshake is done. Cancellation safe.
+    pub(super) async fn next(&mut self) -> io::Result<(TlsClientStream, SocketAddr)> {
+        let ready = self.ready.recv().await;
+        let (Ready { local, open }, address) = ready.expect("this value has a sender");
+        let stream = TlsClientStream {
+            local: UnixStream::from_std(local)?,
+            _open: open,
+        };
+        Ok((stream, address))
+    }
+}
+
+/// Carries through the handshake of a client, and starts its tunnel.
+async fn shake(detached: io::Result<Detached>, tls: &ListenerTls, peer: Peer) -> io::Result<Ready> {
+    // Which exports a client of NBD would have does not matter.
+    let (stream, _) = tls.accept(detached?.attach_tcp()?).await?;
+    let (open, closed) = oneshot::channel();
+    let local = StdUnixStream::from(tls.tunnel(*stream, peer.to_string(), closed)?);
+    local.set_nonblocking(true)?;
+    Ok(Ready { local, open })
+}
+
+impl AsyncRead for TlsClientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.local).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for TlsClientStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.local).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.local).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.local).poll_shutdown(cx)
+    }
+}
