@@ -31,7 +31,6 @@ const ALWAYS: &[libc::c_long] = &[
     // With an empty path; a path tells that a file exists, and no more.
     libc::SYS_statx,
     libc::SYS_newfstatat,
-    libc::SYS_fcntl,
     libc::SYS_fdatasync,
     libc::SYS_fallocate,
     libc::SYS_fadvise64,
@@ -65,6 +64,12 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
+
+/// Commands of `fcntl(2)` that an event loop uses: a copy of a descriptor for the ring, the lock
+/// of a record of requests in flight, and the check that a descriptor is open, which the standard
+/// library makes in debug builds. Others would have the kernel send signals to any process, such as
+/// `F_SETOWN`, or lease and seal files.
+const FCNTL_COMMANDS: &[libc::c_int] = &[libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_OFD_SETLK];
 
 /// Flags of `clone(2)` with which a thread is started, as opposed to a process.
 const THREAD_FLAGS: u64 = (libc::CLONE_VM
@@ -165,6 +170,8 @@ fn conditional() -> Vec<(libc::c_long, Vec<Vec<Condition>>)> {
     let is_thread = has_bits(0, THREAD_FLAGS | REFUSED_CLONE_FLAGS, THREAD_FLAGS);
     let names = [libc::PR_SET_NAME as u64, PR_SET_VMA].map(|option| vec![equals(0, option)]);
     let own_process = equals(0, u64::from(std::process::id()));
+    let commands = FCNTL_COMMANDS.iter();
+    let commands = commands.map(|&command| vec![equals(1, command as u64)]);
     vec![
         // No memory that is executable, so that injected code has to be made of the daemon's.
         (libc::SYS_mmap, vec![vec![not_executable.clone()]]),
@@ -172,6 +179,7 @@ fn conditional() -> Vec<(libc::c_long, Vec<Vec<Condition>>)> {
         // Threads, but no processes.
         (libc::SYS_clone, vec![vec![is_thread]]),
         (libc::SYS_prctl, names.into()),
+        (libc::SYS_fcntl, commands.collect()),
         // Limits of this process are read, not set.
         (libc::SYS_prlimit64, vec![vec![equals(0, 0), is_null(2)]]),
         // `abort` and the end of a signal handler; no signals to other processes.

@@ -46,6 +46,23 @@ fn call(name: &'static str, number: libc::c_long, arguments: &[usize]) -> (&'sta
     (name, errno_of(number, all))
 }
 
+/// Calls of `fcntl(2)` that have the kernel send signals, or change a file for other processes.
+fn calls_of_fcntl() -> Vec<(&'static str, i32)> {
+    let none = usize::MAX;
+    [
+        ("F_SETOWN", libc::F_SETOWN),
+        ("F_SETSIG", 10),
+        ("F_SETLEASE", libc::F_SETLEASE),
+        ("F_NOTIFY", libc::F_NOTIFY),
+        ("F_SETPIPE_SZ", libc::F_SETPIPE_SZ),
+        ("F_ADD_SEALS", libc::F_ADD_SEALS),
+        ("F_SETLK", libc::F_SETLK),
+        ("F_DUPFD", libc::F_DUPFD),
+    ]
+    .map(|(name, command)| call(name, libc::SYS_fcntl, &[none, command as usize]))
+    .into()
+}
+
 /// Calls by which injected code would reach files, sockets and programs.
 fn calls_for_files() -> Vec<(&'static str, i32)> {
     let path = PASSWORDS.as_ptr() as usize;
@@ -102,7 +119,7 @@ fn system_calls_that_an_event_loop_does_not_make_fail_and_are_counted() {
     let server = Server::start(memory_disk(dir.path()));
     let before = count();
     let results = on_loop(&server, || {
-        [calls_for_files(), calls_for_processes()].concat()
+        [calls_for_files(), calls_for_processes(), calls_of_fcntl()].concat()
     });
     for (name, errno) in &results {
         assert_eq!(*errno, libc::EPERM, "{name}");
@@ -116,6 +133,21 @@ fn system_calls_that_an_event_loop_does_not_make_fail_and_are_counted() {
     client.write(0, &[7; 8192]);
     assert_eq!(client.read(0, 8192), [7; 8192]);
     client.disconnect();
+    server.stop().expect("an end in order");
+}
+
+#[test]
+fn the_commands_of_fcntl_that_an_event_loop_uses_are_allowed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(memory_disk(dir.path()));
+    let none = usize::MAX;
+    for command in [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_OFD_SETLK] {
+        let errno = on_loop(&server, move || {
+            errno_of(libc::SYS_fcntl, [none, command as usize, 0, 0, 0, 0])
+        });
+        // The kernel looks at the command, and there is no such descriptor.
+        assert_eq!(errno, libc::EBADF, "{command}");
+    }
     server.stop().expect("an end in order");
 }
 
