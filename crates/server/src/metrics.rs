@@ -184,7 +184,7 @@ static BUILD_METRICS: &[Metric<()>] = &[plain(
 
 static SANDBOX_METRICS: &[Metric<()>] = &[plain(
     "violations",
-    "System calls of event loops that the sandbox refused; any is a bug or an attack",
+    "System calls of confined threads that the sandbox refused; any is a bug or an attack",
     Read::Counter(|()| sandbox::count() as f64),
 )];
 

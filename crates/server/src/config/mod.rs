@@ -179,7 +179,8 @@ pub struct DaemonConfig {
     pub open_within: Duration,
     /// Deadline for an orderly end, after which the daemon ends at once; 1 s to 1 h.
     pub stop_within: Duration,
-    /// True if event loops are confined by Landlock and seccomp.
+    /// True if threads that work on bytes of guests and clients are confined by Landlock and
+    /// seccomp.
     pub sandbox: bool,
     /// Key of `open_within` as the configuration spells it, for messages.
     pub open_key: &'static str,

@@ -201,7 +201,7 @@ impl Daemon {
         let (sender, ended) = mpsc::unbounded_channel();
         let mut loops = Loops::default();
         let (catalogue, transfers_changed) = (
-            Arc::new(ExportCatalogue::default()),
+            Arc::new(ExportCatalogue::new(config.daemon.sandbox)),
             Arc::new(Notify::new()),
         );
         for (i, prepared) in prepared.into_iter().enumerate() {
@@ -550,7 +550,7 @@ fn open_tls(config: &Config) -> Result<TlsListeners, TlsOpenError> {
             Some(Configured { at, name, tls })
         })
         .collect();
-    TlsListeners::open(&configured)
+    TlsListeners::open(&configured, config.daemon.sandbox)
 }
 
 /// Binds the sockets of vhost-user for the disks that there are.

@@ -26,6 +26,7 @@ use crate::command::{ActivationChange, Command, DiskLock};
 use crate::event_loop::LoopHandle;
 use crate::frontend::Volume;
 use crate::frontend::vhost_user::QueueUser;
+use crate::sandbox::Assistant;
 
 /// Time for which the I/O in flight of a disk that is handed over may take to end; what its own
 /// front-end has sent has ended before. Shorter in unit tests.
@@ -40,6 +41,8 @@ pub(super) struct DiskUser {
     serial: u32,
     activation: Arc<Activation>,
     handle: LoopHandle,
+    /// Takes and releases the lock, because the session's thread may be confined.
+    assistant: Assistant,
     /// True while queues run.
     runs: bool,
     /// State of the disk before this front-end took the lock; `None` if it was active.
@@ -57,12 +60,14 @@ impl DiskUser {
         volume: &Volume,
         activation: Arc<Activation>,
         handle: LoopHandle,
+        assistant: Assistant,
     ) -> DiskUser {
         DiskUser {
             name: volume.name.clone(),
             serial: volume.serial,
             activation,
             handle,
+            assistant,
             runs: false,
             state_before: None,
             gives_back: false,
@@ -94,7 +99,10 @@ impl DiskUser {
     /// Takes the lock of the file.
     fn activate(&mut self, users: &mut Users) -> Result<(), String> {
         let before = self.activation.state();
-        let found = self.activation.lock().map_err(|error| error.to_string())?;
+        let activation = self.activation.clone();
+        let locked = self.assistant.run(move || activation.lock());
+        let locked = locked.map_err(|error| error.to_string())?;
+        let found = locked.map_err(|error| error.to_string())?;
         if let Err(why) = self.tell(DiskLock::Taken(found)) {
             // The loop may still hear of it, so it has to hear of the release, too.
             let released = self.release(before, users);
@@ -125,9 +133,8 @@ impl DiskUser {
             // Whoever waited may have gone with the daemon.
             let _ = ended.send(activation.unlock());
         };
-        let thread = std::thread::Builder::new().name("hand-over".to_owned());
-        if let Err(error) = thread.spawn(unlock) {
-            self.stays_locked(None, &format!("no thread can be started: {error}"));
+        if let Err(error) = self.assistant.begin(unlock) {
+            self.stays_locked(None, &error.to_string());
             return Ok(());
         }
         match flush.recv_timeout(FLUSH_TIMEOUT) {

@@ -43,7 +43,11 @@ fn user(disk: &Disk) -> (DiskUser, Receiver<Command>) {
         rotational: false,
         activation: Some(activation.clone()),
     };
-    (DiskUser::new(&volume, activation, handle), commands)
+    let assistant = Assistant::start().expect("a thread");
+    (
+        DiskUser::new(&volume, activation, handle, assistant),
+        commands,
+    )
 }
 
 /// Receives the next command of a front-end, which is one about the lock.

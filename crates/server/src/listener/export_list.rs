@@ -48,9 +48,20 @@ pub struct ExportCatalogue {
     entries: RwLock<Vec<ExportEntry>>,
     /// Notified of each change.
     changed: watch::Sender<()>,
+    /// True if sessions of front-ends of vhost-user are confined.
+    confines_sessions: bool,
 }
 
 impl ExportCatalogue {
+    /// Makes a catalogue without volumes. `confines_sessions` is true if the sandbox has the
+    /// sessions of vhost-user front-ends.
+    pub fn new(confines_sessions: bool) -> ExportCatalogue {
+        ExportCatalogue {
+            confines_sessions,
+            ..ExportCatalogue::default()
+        }
+    }
+
     /// Adds a volume, or replaces the one of the same name.
     pub fn put(&self, entry: ExportEntry) {
         self.change(|entries| {
@@ -119,6 +130,11 @@ impl ExportList {
             let offered = |entry: &&ExportEntry| entry.volume.name == name && self.has(name);
             all.iter().find(offered).cloned()
         })
+    }
+
+    /// Returns true if the sandbox has the sessions of vhost-user front-ends.
+    pub(super) fn confines_sessions(&self) -> bool {
+        self.all.confines_sessions
     }
 
     /// Returns a receiver that is notified of changes of the catalogue from now on.

@@ -22,6 +22,7 @@ use crate::config::{SocketOwner, SocketTemplate};
 use crate::frontend::Opening;
 use crate::frontend::vhost_user::{ConfigNotices, Session};
 use crate::log_limit;
+use crate::sandbox::{self, ThreadKind};
 
 /// Time for which a front-end waits for the one before it to be gone.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -279,18 +280,23 @@ pub(super) fn begin_session(
     let failed = |error: std::io::Error| error.to_string();
     let socket = UnixStream::from(stream.into_fd().map_err(failed)?);
     let (name, list) = (disk.to_owned(), list.clone());
+    let is_confined = list.confines_sessions();
     let current = Box::new(move || list.find(&name).map(|entry| entry.volume));
     let limits = entry.connections.resources();
     let session = Session::new(socket, entry.volume.clone(), current, limits);
     let (mut session, opening) = session.map_err(failed)?;
     if let Some(activation) = &entry.volume.activation {
-        let user = DiskUser::new(&entry.volume, activation.clone(), entry.handle.clone());
+        let (handle, assistant) = (entry.handle.clone(), session.assistant());
+        let user = DiskUser::new(&entry.volume, activation.clone(), handle, assistant);
         session.set_user(Box::new(user));
     }
     *taken.0.notices() = Some(session.notices());
     let name = disk.to_owned();
     let thread = std::thread::Builder::new().name("vhost-user".to_owned());
     let run = move || {
+        if is_confined {
+            sandbox::confine(ThreadKind::VhostUser);
+        }
         session.run(|reason| {
             if let Some(why) = reason
                 && log_limit::CUT_OFF.allows(Instant::now())

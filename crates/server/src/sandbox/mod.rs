@@ -1,12 +1,14 @@
 //! Confinement of threads that work on what guests and clients send.
 //!
 //! A guest that finds a bug in the daemon's memory handling runs code on the thread of an event
-//! loop. Three layers bound what that code can do to the host:
+//! loop; a client of TLS, on a thread for handshakes or encryption; a hypervisor, on the thread of
+//! its vhost-user session. Three layers bound what that
+//! code can do to the host:
 //!
 //! - Landlock refuses opening, creating and removing files (Linux 5.13), TCP (6.7), and signals and
 //!   abstract sockets of other processes (6.12).
-//! - seccomp refuses system calls that an event loop does not make, such as `open`, `socket`,
-//!   `execve` and `ptrace`.
+//! - seccomp refuses system calls that a thread of its kind does not make, such as `open`,
+//!   `socket`, `execve` and `ptrace`.
 //! - [Rings](crate::ring) are restricted: seccomp does not see operations of io_uring, such as
 //!   `IORING_OP_OPENAT`.
 //!
@@ -18,6 +20,7 @@
 //! the disks from all its guests, also when a new version of the C library makes a call that the
 //! list does not have.
 
+mod assistant;
 mod landlock;
 mod system_calls;
 #[cfg(test)]
@@ -27,6 +30,7 @@ mod violations;
 use std::hint::black_box;
 use std::sync::Once;
 
+pub(crate) use assistant::Assistant;
 pub(crate) use violations::{count, report};
 
 /// Bytes of an allocation that comes from an arena, and number of them: more than an arena keeps
@@ -43,17 +47,39 @@ struct Layers {
     system_calls: Result<(), String>,
 }
 
-/// Confines the calling thread to what an event loop does. A layer that the kernel does not have is
-/// left out and named in the log, once for all event loops.
-pub(crate) fn confine_loop() {
+/// Kind of a thread that is confined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ThreadKind {
+    /// Event loop of a device.
+    EventLoop,
+    /// Thread for the handshakes of TLS, or for encryption.
+    Tls,
+    /// Session of a vhost-user front-end. What needs a path is done by its [`Assistant`].
+    VhostUser,
+}
+
+impl ThreadKind {
+    /// Returns the threads of the kind in the plural, for the log.
+    fn name(self) -> &'static str {
+        match self {
+            ThreadKind::EventLoop => "event loops",
+            ThreadKind::Tls => "threads for TLS",
+            ThreadKind::VhostUser => "vhost-user sessions",
+        }
+    }
+}
+
+/// Confines the calling thread to what threads of its kind do. A layer that the kernel does not
+/// have is left out and named in the log, once for all threads of the kind.
+pub(crate) fn confine(kind: ThreadKind) {
     settle_allocator();
     let layers = Layers {
         // First, because the filter refuses its system calls.
         landlock: landlock::refuse_all(),
-        system_calls: system_calls::confine(),
+        system_calls: system_calls::confine(kind),
     };
-    static LOGGED: Once = Once::new();
-    LOGGED.call_once(|| layers.log());
+    static LOGGED: [Once; 3] = [const { Once::new() }; 3];
+    LOGGED[kind as usize].call_once(|| layers.log(kind.name()));
 }
 
 /// Has the allocator of the C library make the calls that it makes once: glibc reads
@@ -78,24 +104,26 @@ fn settle_allocator() {
 pub(crate) fn warn_unless(is_on: bool) {
     if !is_on {
         tracing::warn!(
-            "[daemon] sandbox = false: event loops have all rights of the daemon's user; a guest \
-             that exploits a bug in one can open the files and sockets that this user can"
+            "[daemon] sandbox = false: event loops, threads for TLS and vhost-user sessions \
+             have all rights of the daemon's user; a guest or client that exploits a bug in one \
+             can open the files and sockets that this user can"
         );
     }
 }
 
 impl Layers {
-    fn log(&self) {
+    /// Logs the layers; `threads` names those that they confine.
+    fn log(&self, threads: &str) {
         match &self.landlock {
             Ok(version) => tracing::info!(
-                "event loops are confined by Landlock (interface version {version}): {}",
+                "{threads} are confined by Landlock (interface version {version}): {}",
                 landlock::refused(*version)
             ),
-            Err(why) => tracing::warn!("event loops are not confined by Landlock: {why}"),
+            Err(why) => tracing::warn!("{threads} are not confined by Landlock: {why}"),
         }
         match &self.system_calls {
-            Ok(()) => tracing::info!("event loops are confined by seccomp"),
-            Err(why) => tracing::warn!("event loops are not confined by seccomp: {why}"),
+            Ok(()) => tracing::info!("{threads} are confined by seccomp"),
+            Err(why) => tracing::warn!("{threads} are not confined by seccomp: {why}"),
         }
     }
 }

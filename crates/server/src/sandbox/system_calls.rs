@@ -1,4 +1,4 @@
-//! Seccomp filter of an event loop: a list of the system calls that it makes.
+//! Seccomp filters: for each kind of thread a list of the system calls that it makes.
 //!
 //! A call that is allowed whatever its arguments costs next to nothing: Linux 5.11 and later keep
 //! a bitmap of them and run no filter. So only calls off the request path have their arguments
@@ -11,29 +11,15 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::violations;
+use super::{ThreadKind, violations};
 
-/// System calls that are allowed whatever their arguments.
-const ALWAYS: &[libc::c_long] = &[
-    // The ring.
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    // Files that are open: reads without the ring, eventfds and the log, sizes, holes, locks.
+/// System calls of every kind of thread that are allowed whatever their arguments.
+const COMMON: &[libc::c_long] = &[
+    // Files and sockets that are open: eventfds and the log.
     libc::SYS_read,
     libc::SYS_readv,
-    libc::SYS_pread64,
     libc::SYS_write,
     libc::SYS_writev,
-    libc::SYS_pwrite64,
-    libc::SYS_lseek,
-    libc::SYS_fstat,
-    libc::SYS_fstatfs,
-    // With an empty path; a path tells that a file exists, and no more.
-    libc::SYS_statx,
-    libc::SYS_newfstatat,
-    libc::SYS_fdatasync,
-    libc::SYS_fallocate,
-    libc::SYS_fadvise64,
     libc::SYS_close,
     libc::SYS_shutdown,
     // Memory.
@@ -41,7 +27,6 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
-    libc::SYS_mincore,
     // Time and other threads.
     libc::SYS_futex,
     libc::SYS_sched_yield,
@@ -51,7 +36,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_nanosleep,
     libc::SYS_restart_syscall,
     libc::SYS_getrandom,
-    // Start and end of threads that the loop starts, and of signal handlers.
+    // Start and end of threads that the thread starts, and of signal handlers.
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
     libc::SYS_sched_getaffinity,
@@ -65,11 +50,73 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
+/// Further calls of an event loop.
+const OF_LOOPS: &[libc::c_long] = &[
+    // The ring.
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    // Files that are open: reads without the ring, sizes, holes, locks.
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    // With an empty path; a path tells that a file exists, and no more.
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    libc::SYS_fdatasync,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_mincore,
+];
+
+/// Further calls of a thread for TLS, which waits for sockets that were accepted elsewhere.
+const OF_TLS: &[libc::c_long] = &[
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+];
+
+/// Further calls of the session of a vhost-user front-end, which receives descriptors and maps
+/// memory.
+const OF_SESSIONS: &[libc::c_long] = &[
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_getpeername,
+    // With an empty path; a path tells that a file exists, and no more.
+    libc::SYS_fstat,
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    libc::SYS_fstatfs,
+];
+
+/// Commands of `fcntl(2)` that a session uses: copies of eventfds, that they do not block, and the
+/// lock of a record of requests in flight.
+const FCNTL_OF_SESSIONS: &[libc::c_int] = &[
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
+    libc::F_OFD_SETLK,
+];
+
 /// Commands of `fcntl(2)` that an event loop uses: a copy of a descriptor for the ring, the lock
 /// of a record of requests in flight, and the check that a descriptor is open, which the standard
 /// library makes in debug builds. Others would have the kernel send signals to any process, such as
 /// `F_SETOWN`, or lease and seal files.
-const FCNTL_COMMANDS: &[libc::c_int] = &[libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_OFD_SETLK];
+const FCNTL_OF_LOOPS: &[libc::c_int] = &[libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_OFD_SETLK];
+
+/// `FIONBIO` of `ioctl(2)`, whose type in `libc` depends on the C library.
+const FIONBIO: u64 = 0x5421;
+
+/// Commands of `fcntl(2)` that a thread for TLS uses, in debug builds alone: checks that a
+/// descriptor is open, and that a socket does not block.
+const FCNTL_OF_TLS: &[libc::c_int] = &[libc::F_GETFD, libc::F_GETFL];
 
 /// Flags of `clone(2)` with which a thread is started, as opposed to a process.
 const THREAD_FLAGS: u64 = (libc::CLONE_VM
@@ -95,11 +142,11 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 ///
 /// # Errors
 /// The reason why the kernel does not filter.
-pub(super) fn confine() -> Result<(), String> {
+pub(super) fn confine(kind: ThreadKind) -> Result<(), String> {
     if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
         return Err("there is no list of system calls for this processor".to_owned());
     }
-    let programs = programs().map_err(|error| error.to_string())?;
+    let programs = programs(kind).map_err(|error| error.to_string())?;
     violations::catch();
     for program in programs {
         seccompiler::apply_filter(&program).map_err(|error| error.to_string())?;
@@ -108,7 +155,7 @@ pub(super) fn confine() -> Result<(), String> {
 }
 
 /// Returns the filters; the kernel does the strictest of what they say.
-fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+fn programs(kind: ThreadKind) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let processor: TargetArch = std::env::consts::ARCH.try_into()?;
     // The flags of `clone3` are in memory, where no filter sees them. After ENOSYS, C libraries use
     // `clone`.
@@ -119,7 +166,7 @@ fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
         processor,
     )?;
     let allowed = SeccompFilter::new(
-        allowed()?,
+        allowed(kind)?,
         SeccompAction::Trap,
         SeccompAction::Allow,
         processor,
@@ -163,15 +210,39 @@ fn is_null(argument: u8) -> Condition {
     }
 }
 
-/// Returns the calls that are allowed with some arguments: each with alternatives, of which all
-/// conditions of one must hold.
-fn conditional() -> Vec<(libc::c_long, Vec<Vec<Condition>>)> {
+/// System call with alternatives, of which all conditions of one must hold.
+type Conditional = (libc::c_long, Vec<Vec<Condition>>);
+
+/// Returns the call of `fcntl(2)` with one of these commands.
+fn fcntl(commands: &[libc::c_int]) -> Conditional {
+    let alternative = |&command: &libc::c_int| vec![equals(1, command as u64)];
+    (libc::SYS_fcntl, commands.iter().map(alternative).collect())
+}
+
+/// Returns the calls of a kind of thread that are allowed with some arguments alone.
+fn conditional_of(kind: ThreadKind) -> Vec<Conditional> {
+    match kind {
+        ThreadKind::EventLoop => vec![fcntl(FCNTL_OF_LOOPS)],
+        ThreadKind::VhostUser => vec![fcntl(FCNTL_OF_SESSIONS)],
+        ThreadKind::Tls => vec![
+            fcntl(FCNTL_OF_TLS),
+            // The pair of a tunnel and an event loop.
+            (
+                libc::SYS_socketpair,
+                vec![vec![equals(0, libc::AF_UNIX as u64)]],
+            ),
+            // Whether a socket blocks.
+            (libc::SYS_ioctl, vec![vec![equals(1, FIONBIO)]]),
+        ],
+    }
+}
+
+/// Returns the calls of every kind of thread that are allowed with some arguments alone.
+fn conditional() -> Vec<Conditional> {
     let not_executable = has_bits(2, libc::PROT_EXEC as u64, 0);
     let is_thread = has_bits(0, THREAD_FLAGS | REFUSED_CLONE_FLAGS, THREAD_FLAGS);
     let names = [libc::PR_SET_NAME as u64, PR_SET_VMA].map(|option| vec![equals(0, option)]);
     let own_process = equals(0, u64::from(std::process::id()));
-    let commands = FCNTL_COMMANDS.iter();
-    let commands = commands.map(|&command| vec![equals(1, command as u64)]);
     vec![
         // No memory that is executable, so that injected code has to be made of the daemon's.
         (libc::SYS_mmap, vec![vec![not_executable.clone()]]),
@@ -179,7 +250,6 @@ fn conditional() -> Vec<(libc::c_long, Vec<Vec<Condition>>)> {
         // Threads, but no processes.
         (libc::SYS_clone, vec![vec![is_thread]]),
         (libc::SYS_prctl, names.into()),
-        (libc::SYS_fcntl, commands.collect()),
         // Limits of this process are read, not set.
         (libc::SYS_prlimit64, vec![vec![equals(0, 0), is_null(2)]]),
         // `abort` and the end of a signal handler; no signals to other processes.
@@ -188,12 +258,18 @@ fn conditional() -> Vec<(libc::c_long, Vec<Vec<Condition>>)> {
 }
 
 /// Returns the calls that are allowed, with conditions on their arguments.
-fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+fn allowed(kind: ThreadKind) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+    let own = match kind {
+        ThreadKind::EventLoop => OF_LOOPS,
+        ThreadKind::Tls => OF_TLS,
+        ThreadKind::VhostUser => OF_SESSIONS,
+    };
+    let always = COMMON.iter().chain(own);
     let mut calls: BTreeMap<i64, Vec<SeccompRule>> =
-        ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
+        always.map(|&call| (call, Vec::new())).collect();
     // The other filter answers it.
     calls.insert(libc::SYS_clone3, Vec::new());
-    for (call, alternatives) in conditional() {
+    for (call, alternatives) in conditional().into_iter().chain(conditional_of(kind)) {
         let rules: Result<Vec<_>, _> = alternatives.into_iter().map(rule).collect();
         calls.insert(call, rules?);
     }

@@ -10,6 +10,7 @@ use super::*;
 use crate::command::{Command, LoopCall};
 use crate::common::{Server, single};
 use crate::config::{Config, DeviceKind};
+use crate::tls::TlsThreads;
 
 const MIB: u64 = 1 << 20;
 const PASSWORDS: &CStr = c"/etc/passwd";
@@ -44,6 +45,14 @@ fn call(name: &'static str, number: libc::c_long, arguments: &[usize]) -> (&'sta
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
     (name, errno_of(number, all))
+}
+
+/// Runs a function on the thread for TLS handshakes, and returns its result.
+fn on_tls_thread<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let threads = TlsThreads::start(true).expect("threads");
+    let (sender, result) = channel();
+    threads.spawn_handshake(async move { drop(sender.send(act())) });
+    result.recv().expect("the thread runs")
 }
 
 /// Calls of `fcntl(2)` that have the kernel send signals, or change a file for other processes.
@@ -149,6 +158,99 @@ fn the_commands_of_fcntl_that_an_event_loop_uses_are_allowed() {
         assert_eq!(errno, libc::EBADF, "{command}");
     }
     server.stop().expect("an end in order");
+}
+
+#[test]
+fn system_calls_that_a_thread_for_tls_does_not_make_fail_and_are_counted() {
+    let before = count();
+    let results = on_tls_thread(|| {
+        let none = usize::MAX;
+        let own = vec![
+            // What loops may do, and these may not.
+            call("pread64", libc::SYS_pread64, &[none]),
+            call("io_uring_enter", libc::SYS_io_uring_enter, &[none]),
+            call("fallocate", libc::SYS_fallocate, &[none]),
+            call("ioctl", libc::SYS_ioctl, &[none, libc::TIOCSTI as usize]),
+            call(
+                "socketpair",
+                libc::SYS_socketpair,
+                &[libc::AF_INET as usize],
+            ),
+            call("accept4", libc::SYS_accept4, &[none]),
+            call("sendmsg", libc::SYS_sendmsg, &[none]),
+        ];
+        [
+            own,
+            calls_for_files(),
+            calls_for_processes(),
+            calls_of_fcntl(),
+        ]
+        .concat()
+    });
+    for (name, errno) in &results {
+        assert_eq!(*errno, libc::EPERM, "{name}");
+    }
+    assert!(count() >= before + results.len() as u64);
+    let clone3 = on_tls_thread(|| errno_of(libc::SYS_clone3, [0; 6]));
+    assert_eq!(clone3, libc::ENOSYS);
+}
+
+#[test]
+fn system_calls_that_a_vhost_user_session_does_not_make_fail_and_its_assistant_makes_them() {
+    let assistant = Assistant::start().expect("a thread");
+    let before = count();
+    let of_session = assistant.clone();
+    let session = std::thread::spawn(move || {
+        confine(ThreadKind::VhostUser);
+        let none = usize::MAX;
+        let own = vec![
+            call("pread64", libc::SYS_pread64, &[none]),
+            call("io_uring_enter", libc::SYS_io_uring_enter, &[none]),
+            call("readlinkat", libc::SYS_readlinkat, &[none]),
+            call("memfd_create", libc::SYS_memfd_create, &[]),
+            call("accept4", libc::SYS_accept4, &[none]),
+            call("ioctl", libc::SYS_ioctl, &[none, libc::TIOCSTI as usize]),
+        ];
+        let opened = of_session.run(|| std::fs::File::open("/etc/passwd").map(drop));
+        let refused = [
+            own,
+            calls_for_files(),
+            calls_for_processes(),
+            calls_of_fcntl(),
+        ];
+        (refused.concat(), opened)
+    });
+    let (results, opened) = session.join().expect("no panic");
+    for (name, errno) in &results {
+        assert_eq!(*errno, libc::EPERM, "{name}");
+    }
+    assert!(count() >= before + results.len() as u64);
+    opened.expect("a thread").expect("it has all rights");
+}
+
+#[test]
+fn an_assistant_that_panics_is_an_error() {
+    let assistant = Assistant::start().expect("a thread");
+    assert_eq!(assistant.run(|| 7).expect("done"), 7);
+    let panics = assistant.run(|| -> u8 { panic!("on purpose") });
+    assert!(
+        panics
+            .expect_err("no result")
+            .to_string()
+            .contains("panicked")
+    );
+    assistant.run(|| 7).expect_err("its thread is gone");
+}
+
+#[test]
+fn without_the_sandbox_a_thread_for_tls_can_open_files() {
+    let threads = TlsThreads::start(false).expect("threads");
+    let (sender, result) = channel();
+    threads.spawn_handshake(async move {
+        drop(sender.send(std::fs::File::open("/etc/passwd").map(drop)));
+    });
+    let opened = result.recv().expect("the thread runs");
+    opened.expect("the thread has all rights");
 }
 
 /// Only the first memory that a process gives back can be refused: without `settle_allocator` the

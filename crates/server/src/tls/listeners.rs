@@ -68,17 +68,20 @@ impl TlsOpenError {
 }
 
 impl TlsListeners {
-    /// Reads the files of listeners, and starts the threads if there are any. Must be called within
-    /// a tokio runtime, which receives SIGHUP from then on.
+    /// Reads the files of listeners, and starts the threads if there are any: confined, if
+    /// `is_confined`. Must be called within a tokio runtime, which receives SIGHUP from then on.
     ///
     /// # Errors
     /// If a file cannot be used, or a thread cannot be started.
-    pub(crate) fn open(configured: &[Configured<'_>]) -> Result<TlsListeners, TlsOpenError> {
+    pub(crate) fn open(
+        configured: &[Configured<'_>],
+        is_confined: bool,
+    ) -> Result<TlsListeners, TlsOpenError> {
         if configured.is_empty() {
             return Ok(TlsListeners::default());
         }
         let hangup = signal(SignalKind::hangup()).map_err(TlsOpenError::Signals)?;
-        let threads = Arc::new(TlsThreads::start().map_err(TlsOpenError::Threads)?);
+        let threads = Arc::new(TlsThreads::start(is_confined).map_err(TlsOpenError::Threads)?);
         let open = |Configured { at, name, tls }: &Configured<'_>| {
             let opened = ListenerTls::open(name.clone(), (*tls).clone(), threads.clone());
             let opened = opened.map_err(|source| TlsOpenError::Files {

@@ -18,6 +18,7 @@ use super::TlsStream;
 use super::tunnel::{self, Tunnel};
 use crate::log_limit;
 
+use crate::sandbox::{self, ThreadKind};
 /// Maximum number of threads that encrypt and decrypt.
 const TUNNEL_THREADS_MAX: usize = 4;
 
@@ -36,16 +37,19 @@ pub(crate) struct TlsThreads {
 }
 
 impl TlsThreads {
-    /// Starts the threads.
+    /// Starts the threads, which work on bytes of clients: confined, if `is_confined`.
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub(crate) fn start() -> io::Result<TlsThreads> {
+    pub(crate) fn start(is_confined: bool) -> io::Result<TlsThreads> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let runtime = |name: &str, threads| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(threads).thread_name(name);
             builder.enable_all().build()
+            if is_confined {
+                builder.on_thread_start(|| sandbox::confine(ThreadKind::Tls));
+            }
         };
         Ok(TlsThreads {
             handshakes: Some(runtime("tls handshake", 1)?),
@@ -55,7 +59,7 @@ impl TlsThreads {
     }
 
     /// Runs a handshake.
-    pub(super) fn spawn_handshake(
+    pub(crate) fn spawn_handshake(
         &self,
         handshake: impl Future<Output = ()> + Send + 'static,
     ) -> AbortHandle {
@@ -140,7 +144,7 @@ mod tests {
     /// The daemon has work behind the wait for tunnels, such as writing learnt state.
     #[tokio::test(start_paused = true)]
     async fn a_tunnel_that_does_not_end_is_not_waited_for() {
-        let threads = TlsThreads::start().expect("threads");
+        let threads = TlsThreads::start(true).expect("threads");
         timeout(Duration::ZERO, threads.finished())
             .await
             .expect("there is no tunnel");

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod common;
+mod confinement;
 mod connection_floods;
 mod drain;
 mod durability;

@@ -43,12 +43,12 @@ pub(super) const STOP_TIMEOUT: KeyInfo = seconds(
      Set it below the limit of the service manager (systemd: 90 s)",
 );
 
-/// Confinement of event loops.
+/// Confinement of threads that work on bytes of guests and clients.
 pub(super) const SANDBOX: KeyInfo = KeyInfo::flag(
     "sandbox",
     true,
-    "confine event loops. With `false`, a guest that exploits a bug in one can do what the \
-     daemon's user can",
+    "confine event loops, threads for TLS and vhost-user sessions. With `false`, a guest or \
+     client that exploits a bug in one can do what the daemon's user can",
 );
 
 /// Interval at which learnt state is written to the store. The default loses at most a minute's

@@ -14,7 +14,7 @@ use crate::buffer::Pool;
 use crate::command::Command;
 use crate::frontend::request_table::Requests;
 use crate::ring::{Ring, Wake, clock, sys};
-use crate::sandbox;
+use crate::sandbox::{self, ThreadKind};
 
 /// Size of io_uring's submission queue. A turn with more submissions enters the kernel in between.
 const RING_ENTRIES: u32 = 1024;
@@ -86,7 +86,7 @@ impl Prepared {
         let files = sys::raise_open_files().min(FILES_MAX);
         let mut ring = Ring::new(RING_ENTRIES, files)?;
         if self.is_confined {
-            sandbox::confine_loop();
+            sandbox::confine(ThreadKind::EventLoop);
         }
         if self.polls_busily {
             ring.poll_busily();

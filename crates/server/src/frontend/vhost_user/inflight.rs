@@ -28,7 +28,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -124,12 +124,18 @@ impl Layout {
     }
 }
 
+/// Opens the file of a record anew by the number of its descriptor, because the file that was
+/// passed is the front-end's own, whose lock would outlive this process. `None` if this process may
+/// not open it.
+pub(super) fn open_own(number: RawFd) -> Option<File> {
+    let path = format!("/proc/self/fd/{number}");
+    File::options().read(true).write(true).open(path).ok()
+}
+
 /// Locks the file of a record, once nobody else has locked it. Returns the open file that has the
-/// lock; `None` if this process may not open it.
-fn lock(file: &File) -> Result<Option<File>, String> {
-    // The file that was passed is the front-end's own, whose lock would outlive this process.
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let Ok(own) = File::options().read(true).write(true).open(path) else {
+/// lock.
+fn lock(own: Option<File>) -> Result<Option<File>, String> {
+    let Some(own) = own else {
         return Ok(None);
     };
     let until = Instant::now() + LOCK_TIMEOUT;
@@ -170,18 +176,30 @@ impl Drop for InflightRegion {
 }
 
 impl InflightRegion {
-    /// Maps memory of `bytes` bytes from `offset` on in a file. Waits until no other session has
-    /// it, for [`LOCK_TIMEOUT`] at most.
-    ///
-    /// # Errors
-    /// A message if the memory is too short for its layout or not inside the file, its beginning is
-    /// no page, the VM has as much mapped as it may, it cannot be mapped, or another session still
-    /// has it.
+    /// Maps a record as [`InflightRegion::map_with`] does, on a thread that may open files.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn map(
         layout: Layout,
         file: &File,
         offset: u64,
         bytes: u64,
+        limits: &Arc<VmResources>,
+    ) -> Result<InflightRegion, String> {
+        InflightRegion::map_with(open_own, layout, file, (offset, bytes), limits)
+    }
+
+    /// Maps memory of `bytes` bytes from `offset` on in a file. Waits until no other session has
+    /// it, for [`LOCK_TIMEOUT`] at most. `open` is [`open_own`], on a thread that may open files.
+    ///
+    /// # Errors
+    /// A message if the memory is too short for its layout or not inside the file, its beginning is
+    /// no page, the VM has as much mapped as it may, it cannot be mapped, or another session still
+    /// has it.
+    pub(super) fn map_with(
+        open: impl FnOnce(RawFd) -> Option<File>,
+        layout: Layout,
+        file: &File,
+        (offset, bytes): (u64, u64),
         limits: &Arc<VmResources>,
     ) -> Result<InflightRegion, String> {
         const WHAT: &str = "memory for requests in flight";
@@ -202,7 +220,8 @@ impl InflightRegion {
             mem,
             mapping,
             has_tail: false,
-            lock: lock(file)?,
+            // Only now: a file in memory opens at once.
+            lock: lock(open(file.as_raw_fd()))?,
         };
         region.has_tail = len == layout.bytes() && region.claim_tail();
         Ok(region)

@@ -29,11 +29,12 @@ use super::config_space::{self, CONFIG_WCE, LOG_ALL};
 use super::connection::{Opening, QUEUES_MAX};
 use super::dirty_log::DirtyLog;
 use super::guest_memory::{GuestMemory, REGIONS_MAX, Region, RegionAddress};
-use super::inflight::{InflightRegion, Layout};
+use super::inflight::{InflightRegion, Layout, open_own};
 use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
 use super::virtqueue::{RingAddresses, SIZE_MAX, used_bytes};
 use crate::backing::Arrival;
 use crate::frontend::Volume;
+use crate::sandbox::Assistant;
 use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Bytes of the configuration space that a front-end may read; those that this device has no
@@ -109,6 +110,7 @@ impl Session {
     ) -> io::Result<(Session, Opening)> {
         let descriptors = limits.take(Resource::Descriptors, SESSION_DESCRIPTORS);
         let descriptors = descriptors.map_err(io::Error::other)?;
+        let assistant = Assistant::start()?;
         let mailbox = Mailbox::new(&socket)?;
         let opening = Opening {
             mailbox: LoopEnd::new(mailbox.clone()),
@@ -120,6 +122,7 @@ impl Session {
             volume,
             current,
             user: None,
+            assistant,
             limits,
             _descriptors: descriptors,
             features: None,
@@ -143,6 +146,11 @@ impl Session {
     /// Has a user told when queues run, because the disk can be handed over to another daemon.
     pub(crate) fn set_user(&mut self, user: Box<dyn QueueUser>) {
         self.device.user = Some(user);
+    }
+
+    /// Returns the assistant of the session's thread, which may be confined.
+    pub(crate) fn assistant(&self) -> Assistant {
+        self.device.assistant.clone()
     }
 
     /// Returns the notices to the front-end that the size of the disk has changed.
@@ -188,6 +196,7 @@ struct Device {
     current: CurrentVolume,
     /// Use of a disk that can be handed over.
     user: Option<Box<dyn QueueUser>>,
+    assistant: Assistant,
     limits: Arc<VmResources>,
     _descriptors: Share,
     /// Features that driver and front-end accepted; `None` before they have.
@@ -425,7 +434,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file.ok_or_else(|| refused("queues without kicks are not supported"))?;
-        let kick = EventFile::new(file, &self.limits)?;
+        let kick = EventFile::new(file, &self.limits, &self.assistant)?;
         let queue = self.queue(index.into())?;
         if queue.run == Run::Stopped {
             queue.kick = Some(kick);
@@ -435,7 +444,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let file = file.map(|file| EventFile::new(file, &self.limits));
+        let file = file.map(|file| EventFile::new(file, &self.limits, &self.assistant));
         let file = file.transpose()?;
         let index = u32::from(index);
         if let Some(file) = &file {
@@ -583,7 +592,8 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn get_inflight_fd(&mut self, of: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         let layout = layout(of)?;
-        let file = layout.create().map_err(refused)?;
+        let created = self.assistant.run(move || layout.create());
+        let file = created.map_err(Error::ReqHandlerError)?.map_err(refused)?;
         // Front-ends keep a record until their driver starts anew.
         if self.queues.iter().all(|queue| queue.run == Run::Stopped) {
             self.driver_was_reset();
@@ -601,13 +611,9 @@ impl VhostUserBackendReqHandlerMut for Device {
         let layout = layout(given)?;
         // Before the next one is locked, which may be the same memory.
         self.inflight = None;
-        let region = InflightRegion::map(
-            layout,
-            &file,
-            given.mmap_offset,
-            given.mmap_size,
-            &self.limits,
-        );
+        let open = |number| self.assistant.run(move || open_own(number)).ok().flatten();
+        let range = (given.mmap_offset, given.mmap_size);
+        let region = InflightRegion::map_with(open, layout, &file, range, &self.limits);
         let region = region.map_err(refused)?;
         self.cache.was_recorded(region.writeback());
         if region.is_truncated() {

@@ -10,25 +10,25 @@ use rcgen::{
 };
 
 /// Years in which a certificate is valid, from the first day of one to that of the other.
-pub(super) type Years = (i32, i32);
+pub(crate) type Years = (i32, i32);
 
 /// Validity of all that is not to be expired.
-pub(super) const VALID: Years = (2020, 4000);
+pub(crate) const VALID: Years = (2020, 4000);
 /// Validity that is over.
-pub(super) const OVER: Years = (2020, 2021);
+pub(crate) const OVER: Years = (2020, 2021);
 
 /// Certificate with its key, in PEM.
 #[derive(Clone)]
-pub(super) struct Identity {
-    pub(super) certificate: String,
-    pub(super) key: String,
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
     serial: SerialNumber,
 }
 
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    pub(super) fn new(name: &str) -> Authority {
+    pub(crate) fn new(name: &str) -> Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,19 +37,19 @@ impl Authority {
         Authority(CertifiedIssuer::self_signed(params, key).unwrap())
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// Issues a certificate for DNS names, and for URIs where there is a colon. `URI:` in front
     /// makes any text a URI, as with OpenSSL.
-    pub(super) fn issue(&self, names: &[&str], years: Years) -> Identity {
+    pub(crate) fn issue(&self, names: &[&str], years: Years) -> Identity {
         self.issue_for(names, years, &[])
     }
 
     /// Issues a certificate as [`Authority::issue`] does, for some purposes; if there are none, the
     /// certificate does not confine them.
-    pub(super) fn issue_for(
+    pub(crate) fn issue_for(
         &self,
         names: &[&str],
         (from, to): Years,
@@ -82,7 +82,7 @@ impl Authority {
     }
 
     /// Returns a revocation list of some certificates that is valid for some years.
-    pub(super) fn revoke(&self, revoked: &[&Identity], (from, to): Years) -> String {
+    pub(crate) fn revoke(&self, revoked: &[&Identity], (from, to): Years) -> String {
         let entry = |identity: &&Identity| RevokedCertParams {
             serial_number: identity.serial.clone(),
             revocation_time: date_time_ymd(from, 1, 1),
@@ -102,7 +102,7 @@ impl Authority {
 }
 
 /// Writes a file and returns its path.
-pub(super) fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+pub(crate) fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     // Renamed into place, so that a daemon that reads meanwhile has the one or the other.
     let fresh = dir.join(format!(".{name}"));

@@ -22,25 +22,25 @@ use tokio_rustls::client::TlsStream;
 use super::authority::{Authority, Identity};
 
 /// Deadline for anything that a server should do.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-pub(super) const STARTTLS: u32 = 5;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const STARTTLS: u32 = 5;
 
 /// Client of TLS.
-pub(super) struct TlsClient {
-    pub(super) config: Arc<ClientConfig>,
+pub(crate) struct TlsClient {
+    pub(crate) config: Arc<ClientConfig>,
     /// Name that the server's certificate has to have.
-    pub(super) server: &'static str,
+    pub(crate) server: &'static str,
     /// Cuts TCP's bytes and TLS's records at random places.
-    pub(super) cuts: Option<u64>,
+    pub(crate) cuts: Option<u64>,
 }
 
 impl TlsClient {
     /// Makes a client that trusts an authority, and has a certificate if there is one.
-    pub(super) fn new(authority: &Authority, identity: Option<&Identity>) -> TlsClient {
+    pub(crate) fn new(authority: &Authority, identity: Option<&Identity>) -> TlsClient {
         TlsClient::of_versions(authority, identity, rustls::ALL_VERSIONS)
     }
 
-    pub(super) fn of_versions(
+    pub(crate) fn of_versions(
         authority: &Authority,
         identity: Option<&Identity>,
         versions: &[&'static SupportedProtocolVersion],
@@ -75,14 +75,14 @@ impl TlsClient {
     ///
     /// # Errors
     /// If the client refuses the server, or the server refused the client before it was ready.
-    pub(super) fn connect(&self, address: &str) -> io::Result<Bridge> {
+    pub(crate) fn connect(&self, address: &str) -> io::Result<Bridge> {
         let mut tcp = plain(address);
         assert_eq!(ask(&mut tcp, STARTTLS, b"").unwrap(), [(1, vec![])]);
         self.start_tls(tcp)
     }
 
     /// Starts TLS on a connection whose server expects it.
-    pub(super) fn start_tls(&self, tcp: StdTcpStream) -> io::Result<Bridge> {
+    pub(crate) fn start_tls(&self, tcp: StdTcpStream) -> io::Result<Bridge> {
         let (ours, theirs) = StdUnixStream::pair()?;
         let below = tcp.try_clone()?;
         tcp.set_nonblocking(true)?;
@@ -117,23 +117,23 @@ impl TlsClient {
 }
 
 /// Connection over TLS.
-pub(super) struct Bridge {
-    pub(super) stream: StdUnixStream,
+pub(crate) struct Bridge {
+    pub(crate) stream: StdUnixStream,
     /// Socket below TLS.
-    pub(super) tcp: StdTcpStream,
+    pub(crate) tcp: StdTcpStream,
     ended: mpsc::Receiver<io::Result<()>>,
 }
 
 impl Bridge {
     /// Waits for the server's end of the connection; an error if it is no `close_notify`.
-    pub(super) fn ended(&self) -> io::Result<()> {
+    pub(crate) fn ended(&self) -> io::Result<()> {
         self.ended
             .recv_timeout(PATIENCE)
             .expect("the server ends the connection")
     }
 
     /// Puts a greeting in front, and takes the client's flags, which were sent in plain text.
-    pub(super) fn greet(self) -> StdUnixStream {
+    pub(crate) fn greet(self) -> StdUnixStream {
         let (ours, mut theirs) = StdUnixStream::pair().unwrap();
         std::thread::spawn(move || {
             theirs.write_all(b"NBDMAGICIHAVEOPT\0\x03").unwrap();
@@ -158,7 +158,7 @@ impl Bridge {
 }
 
 /// Connects, reads the greeting and sends the client's flags.
-pub(super) fn plain(address: &str) -> StdTcpStream {
+pub(crate) fn plain(address: &str) -> StdTcpStream {
     let mut tcp = StdTcpStream::connect(address).expect("a listener");
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
     tcp.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -171,18 +171,18 @@ pub(super) fn plain(address: &str) -> StdTcpStream {
 }
 
 /// Returns the bytes of an option.
-pub(super) fn option(option: u32, data: &[u8]) -> Vec<u8> {
+pub(crate) fn option(option: u32, data: &[u8]) -> Vec<u8> {
     let (option, len) = (option.to_be_bytes(), (data.len() as u32).to_be_bytes());
     [b"IHAVEOPT", &option[..], &len, data].concat()
 }
 
 /// Payload of `NBD_OPT_INFO` and `NBD_OPT_GO` without information requests.
-pub(super) fn named(name: &str) -> Vec<u8> {
+pub(crate) fn named(name: &str) -> Vec<u8> {
     [&(name.len() as u32).to_be_bytes(), name.as_bytes(), &[0, 0]].concat()
 }
 
 /// Sends an option and returns its replies up to the last, each with its type.
-pub(super) fn ask(
+pub(crate) fn ask(
     stream: &mut (impl Read + Write),
     number: u32,
     data: &[u8],

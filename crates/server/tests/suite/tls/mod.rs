@@ -12,13 +12,15 @@ mod transport;
 
 use std::path::Path;
 
-use authority::{Authority, VALID, write};
+pub(crate) use authority::Authority;
+use authority::{VALID, write};
+pub(crate) use bridge::TlsClient;
 use tidegate_server::config::{Config, DeviceKind, ListenAddress, ListenConfig, TlsConfig};
 
 use crate::common::single;
 
 /// Files of a listener whose certificate is for `server.example`.
-fn tls(dir: &Path, authority: &Authority) -> TlsConfig {
+pub(crate) fn tls(dir: &Path, authority: &Authority) -> TlsConfig {
     let server = authority.issue(&["server.example"], VALID);
     TlsConfig {
         certificate: write(dir, "server.pem", &server.certificate),

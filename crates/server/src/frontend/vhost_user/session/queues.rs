@@ -15,6 +15,7 @@ use crate::frontend::vhost_user::inflight::QueueRecord;
 use crate::frontend::vhost_user::mailbox::Change;
 use crate::frontend::vhost_user::virtqueue::{QueueSetup, RingAddresses, Rings};
 use crate::log_limit;
+use crate::sandbox::Assistant;
 use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Queue as messages have described it.
@@ -217,9 +218,14 @@ pub(super) struct EventFile {
 impl EventFile {
     /// Takes over a file that must be an eventfd, because nothing else may be waited for in a loop
     /// without harm.
-    pub(super) fn new(file: File, limits: &Arc<VmResources>) -> Result<EventFile> {
+    pub(super) fn new(
+        file: File,
+        limits: &Arc<VmResources>,
+        assistant: &Assistant,
+    ) -> Result<EventFile> {
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let target = std::fs::read_link(link).map_err(Error::ReqHandlerError)?;
+        let target = assistant.run(move || std::fs::read_link(link)).flatten();
+        let target = target.map_err(Error::ReqHandlerError)?;
         if target.as_os_str() != "anon_inode:[eventfd]" {
             return Err(refused("a file for kicks or calls that is no eventfd"));
         }
