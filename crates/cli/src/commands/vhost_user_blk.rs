@@ -132,6 +132,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         // Never bound.
         control: ControlConfig::default(),
         store: None,
+        file: None,
         metrics: Vec::new(),
         listeners: Vec::new(),
         devices: vec![device],

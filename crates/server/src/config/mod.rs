@@ -74,6 +74,7 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     let tls = loaded.config.tls();
     let files = tls.flat_map(|(_, tls)| tls.files().map(Path::to_owned).collect::<Vec<_>>());
     let own: Vec<PathBuf> = files.chain([path.to_owned()]).collect();
+    loaded.config.file = Some(path.to_owned());
     let paths = &mut loaded.config.paths;
     paths.allowed = paths.allowed.clone().except(own);
     Ok(loaded)
@@ -128,6 +129,8 @@ pub fn fuzz(data: &[u8]) {
 /// Complete and checked configuration of `tidegate serve`.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// File that the configuration was read from; `None` if it was made in another way.
+    pub file: Option<PathBuf>,
     /// Paths of disks that are not named in the file.
     pub paths: PathsConfig,
     /// Deadlines for opening disks and for an orderly end, and the sandbox.

@@ -59,6 +59,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     section.finish();
     warn_of_devices(&drafts, &vms);
     Some(Config {
+        file: None,
         // Errors return only here, after everything was read, so that all are reported together.
         paths: paths?,
         daemon: daemon?,

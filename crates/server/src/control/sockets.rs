@@ -216,7 +216,7 @@ fn open_tls(config: &Config) -> Result<TlsListeners, TlsOpenError> {
             Some(Configured { at, name, tls })
         })
         .collect();
-    TlsListeners::open(&configured, config.daemon.sandbox)
+    TlsListeners::open(&configured, config.daemon.sandbox, None)
 }
 
 /// Binds a listener of the control API and looks the accounts of its roles up.

@@ -111,7 +111,7 @@ async fn shake(detached: io::Result<Detached>, tls: &ListenerTls, peer: Peer) ->
     // Which exports a client of NBD would have does not matter.
     let (stream, _) = tls.accept(detached?.attach_tcp()?).await?;
     let (open, closed) = oneshot::channel();
-    let local = StdUnixStream::from(tls.tunnel(*stream, peer.to_string(), closed)?);
+    let local = StdUnixStream::from(tls.tunnel(*stream, peer.to_string(), None, closed)?);
     local.set_nonblocking(true)?;
     Ok(Ready { local, open })
 }

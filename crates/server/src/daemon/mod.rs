@@ -550,7 +550,7 @@ fn open_tls(config: &Config) -> Result<TlsListeners, TlsOpenError> {
             Some(Configured { at, name, tls })
         })
         .collect();
-    TlsListeners::open(&configured, config.daemon.sandbox)
+    TlsListeners::open(&configured, config.daemon.sandbox, config.file.clone())
 }
 
 /// Binds the sockets of vhost-user for the disks that there are.

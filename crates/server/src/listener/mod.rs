@@ -182,7 +182,9 @@ impl Chosen {
     fn hand_over(mut self, peer: Peer, service: &ClientService) {
         let fd = match (self.stream, &service.tls) {
             (Stream::Tls(stream), Some(tls)) => {
-                tls.tunnel(*stream, peer.to_string(), self.permit.end())
+                let export = (self.listed.vm.clone(), self.listed.volume.name.clone());
+                let closed = self.permit.end();
+                tls.tunnel(*stream, peer.to_string(), Some(export), closed)
             }
             (stream, _) => stream.into_fd(),
         };
@@ -334,7 +336,7 @@ async fn handshake(
                 send_output(&mut stream, &mut session).await?;
                 if let Stream::Tls(stream) = &mut stream {
                     // Tells the client that this is the end; it may have gone already.
-                    let _ = stream.shutdown().await;
+                    let _ = stream.stream.shutdown().await;
                 }
                 return Ok(None);
             }

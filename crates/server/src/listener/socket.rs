@@ -16,7 +16,7 @@ use super::socket_file::SocketFile;
 use crate::config::{ListenAddress, SocketOwner};
 use crate::error_hints::missing_directory;
 use crate::ring::sys;
-use crate::tls::TlsStream;
+use crate::tls::TlsConnection;
 
 /// Error of binding a listener.
 #[derive(Debug, thiserror::Error)]
@@ -457,7 +457,7 @@ pub(crate) struct Credentials {
 pub(crate) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsConnection>),
 }
 
 /// Connection over TCP between two runtimes.
@@ -527,7 +527,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Unix(s) => Pin::new(s).poll_read(cx, buf),
             Stream::Tcp(s) => Pin::new(s).poll_read(cx, buf),
-            Stream::Tls(s) => Pin::new(s.as_mut()).poll_read(cx, buf),
+            Stream::Tls(s) => Pin::new(&mut s.stream).poll_read(cx, buf),
         }
     }
 }
@@ -541,7 +541,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(s) => Pin::new(s).poll_write(cx, buf),
             Stream::Tcp(s) => Pin::new(s).poll_write(cx, buf),
-            Stream::Tls(s) => Pin::new(s.as_mut()).poll_write(cx, buf),
+            Stream::Tls(s) => Pin::new(&mut s.stream).poll_write(cx, buf),
         }
     }
 
@@ -549,7 +549,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(s) => Pin::new(s).poll_flush(cx),
             Stream::Tcp(s) => Pin::new(s).poll_flush(cx),
-            Stream::Tls(s) => Pin::new(s.as_mut()).poll_flush(cx),
+            Stream::Tls(s) => Pin::new(&mut s.stream).poll_flush(cx),
         }
     }
 
@@ -557,7 +557,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(s) => Pin::new(s).poll_shutdown(cx),
             Stream::Tcp(s) => Pin::new(s).poll_shutdown(cx),
-            Stream::Tls(s) => Pin::new(s.as_mut()).poll_shutdown(cx),
+            Stream::Tls(s) => Pin::new(&mut s.stream).poll_shutdown(cx),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Files of TLS: certificate, private key, authorities and revocation lists.
 
+use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 
+use super::clients::Revocations;
 use crate::config::TlsConfig;
 
 /// Error of a file of TLS.
@@ -58,8 +60,14 @@ pub fn exposed_key(config: &TlsConfig) -> Option<String> {
     })
 }
 
+/// Content of the files of a listener.
+pub(super) struct Loaded {
+    pub(super) server: Arc<ServerConfig>,
+    pub(super) revoked: Revocations,
+}
+
 /// Reads the files of a listener.
-pub(super) fn load(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsFileError> {
+pub(super) fn load(config: &TlsConfig) -> Result<Loaded, TlsFileError> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&config.certificate)?;
     let key = private_key(&config.private_key)?;
@@ -68,11 +76,17 @@ pub(super) fn load(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsFileError
         // discards what is written, and reports no error.
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider has TLS 1.3");
+    let mut revoked = Revocations::default();
     let builder = match &config.client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => {
-            let verifier = verifier(ca, config.client_crl.as_deref(), provider)?;
-            builder.with_client_cert_verifier(verifier)
+            let crl = config.client_crl.as_deref();
+            let lists = crl.map(revocation_lists).transpose()?;
+            if let (Some(crl), Some(lists)) = (crl, &lists) {
+                let read = Revocations::new(lists);
+                revoked = read.map_err(|error| unreadable_list(crl, error))?;
+            }
+            builder.with_client_cert_verifier(verifier(ca, crl.zip(lists), provider)?)
         }
     };
     let fits = builder.with_single_cert(chain, key);
@@ -81,7 +95,8 @@ pub(super) fn load(config: &TlsConfig) -> Result<Arc<ServerConfig>, TlsFileError
     // A resumed session would not verify the client's certificate again.
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
-    Ok(Arc::new(server))
+    let server = Arc::new(server);
+    Ok(Loaded { server, revoked })
 }
 
 /// Reads the files of a client of the control API: the authorities that the daemon's certificate
@@ -173,32 +188,48 @@ fn authorities(ca: &Path) -> Result<RootCertStore, TlsFileError> {
     for certificate in certificates(ca)? {
         roots.add(certificate).map_err(|error| {
             let what = format!("has a certificate that is no authority: {error}");
-            TlsFileError::new(ca, what, "the certificates that those of peers are signed with")
+            TlsFileError::new(
+                ca,
+                what,
+                "the certificates that those of peers are signed with",
+            )
         })?;
     }
     Ok(roots)
 }
 
-/// Returns what verifies clients' certificates.
+/// Returns the revocation lists in a file.
+fn revocation_lists(
+    crl: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsFileError> {
+    let help = "a file with -----BEGIN X509 CRL-----, such as `openssl ca -gencrl` writes";
+    items(crl, "revocation list", help)
+}
+
+/// Returns the error for a revocation list that is none.
+fn unreadable_list(crl: &Path, error: impl fmt::Debug) -> TlsFileError {
+    TlsFileError::new(
+        crl,
+        format!("has a revocation list that cannot be read: {error:?}"),
+        "make it again, such as with `openssl ca -gencrl`",
+    )
+}
+
+/// Returns what verifies clients' certificates, with the file of revocation lists and its content.
 fn verifier(
     ca: &Path,
-    crl: Option<&Path>,
+    crl: Option<(&Path, Vec<CertificateRevocationListDer<'static>>)>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsFileError> {
     let roots = authorities(ca)?;
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    if let Some(crl) = crl {
-        let help = "a file with -----BEGIN X509 CRL-----, such as `openssl ca -gencrl` writes";
-        let lists: Vec<CertificateRevocationListDer<'_>> = items(crl, "revocation list", help)?;
+    let path = crl.as_ref().map_or(ca, |(path, _)| *path);
+    if let Some((_, lists)) = crl {
         // A list that is out of date may lack those that were revoked last.
         builder = builder.with_crls(lists).enforce_revocation_expiration();
     }
     builder.build().map_err(|error| match error {
-        VerifierBuilderError::InvalidCrl(error) => TlsFileError::new(
-            crl.unwrap_or(ca),
-            format!("has a revocation list that cannot be read: {error:?}"),
-            "make it again, such as with `openssl ca -gencrl`",
-        ),
+        VerifierBuilderError::InvalidCrl(error) => unreadable_list(path, error),
         error => TlsFileError::new(ca, error.to_string(), "a file with at least one authority"),
     })
 }

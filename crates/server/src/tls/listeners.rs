@@ -1,12 +1,13 @@
 //! TLS of listeners that share threads: opened at the start, and read again on SIGHUP.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{ListenerTls, TlsFileError, TlsThreads};
-use crate::config::{Place, TlsConfig};
+use crate::config::{self, Config, ListenConfig, Place, TlsClientConfig, TlsConfig};
 
 /// TLS of those listeners of a kind that have it.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(crate) struct TlsListeners {
     /// Threads and signal where a listener has TLS; a process without one keeps the usual effect of
     /// SIGHUP, which ends it.
     running: Option<(Arc<TlsThreads>, Signal)>,
+    /// Configuration with the exports of clients.
+    file: Option<PathBuf>,
 }
 
 /// Listener with TLS in the configuration.
@@ -67,15 +70,50 @@ impl TlsOpenError {
     }
 }
 
+/// Reads the configuration again; `None` if it has errors, which are logged.
+fn read_again(file: &Path) -> Option<Config> {
+    match config::load(file) {
+        Ok(loaded) => Some(loaded.config),
+        Err(errors) => {
+            tracing::error!(
+                file = %file.display(),
+                "SIGHUP: which exports clients have stays as it was, because the configuration \
+                 has errors (`tidegate check`): {errors}"
+            );
+            None
+        }
+    }
+}
+
+/// Returns the clients of a listener in a configuration that was read again; `None` if the listener
+/// is another one there, which is logged.
+fn clients_of(tls: &ListenerTls, listen: &ListenConfig) -> Option<Vec<TlsClientConfig>> {
+    let fresh = listen
+        .tls
+        .as_ref()
+        .filter(|_| listen.description() == tls.name);
+    if fresh.is_none() {
+        tracing::error!(
+            listener = %tls.name,
+            "SIGHUP: which exports clients have stays as it was: the configuration has another \
+             listener in this place, so restart the daemon"
+        );
+    }
+    fresh.map(|tls| tls.clients.clone())
+}
+
 impl TlsListeners {
     /// Reads the files of listeners, and starts the threads if there are any: confined, if
-    /// `is_confined`. Must be called within a tokio runtime, which receives SIGHUP from then on.
+    /// `is_confined`. `file` is the configuration that says which exports clients have, if they
+    /// have some. Must be called within
+    /// a tokio runtime, which receives SIGHUP from then on.
     ///
     /// # Errors
     /// If a file cannot be used, or a thread cannot be started.
     pub(crate) fn open(
         configured: &[Configured<'_>],
         is_confined: bool,
+        file: Option<PathBuf>,
     ) -> Result<TlsListeners, TlsOpenError> {
         if configured.is_empty() {
             return Ok(TlsListeners::default());
@@ -93,6 +131,7 @@ impl TlsListeners {
         Ok(TlsListeners {
             listeners: configured.iter().map(open).collect::<Result<_, _>>()?,
             running: Some((threads.clone(), hangup)),
+            file,
         })
     }
 
@@ -116,11 +155,15 @@ impl TlsListeners {
     }
 
     /// Reads the files again, on another thread because a file system may hang, and logs the
-    /// outcome.
+    /// outcome. Which exports clients have is read from the configuration, where there is one.
     pub(crate) fn reload(&self) {
-        let listeners = self.listeners.clone();
+        let (listeners, file) = (self.listeners.clone(), self.file.clone());
         tokio::task::spawn_blocking(move || {
-            listeners.iter().for_each(|(_, tls)| tls.reload_and_log());
+            let config = file.and_then(|file| read_again(&file));
+            for (at, tls) in &listeners {
+                let listen = config.as_ref().and_then(|config| config.listeners.get(*at));
+                tls.reload_and_log(listen.and_then(|listen| clients_of(tls, listen)));
+            }
         });
     }
 }

@@ -15,10 +15,11 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::TlsStream;
+use super::clients::{Registered, Withdrawn};
 use super::tunnel::{self, Tunnel};
 use crate::log_limit;
-
 use crate::sandbox::{self, ThreadKind};
+
 /// Maximum number of threads that encrypt and decrypt.
 const TUNNEL_THREADS_MAX: usize = 4;
 
@@ -46,10 +47,10 @@ impl TlsThreads {
         let runtime = |name: &str, threads| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(threads).thread_name(name);
-            builder.enable_all().build()
             if is_confined {
                 builder.on_thread_start(|| sandbox::confine(ThreadKind::Tls));
             }
+            builder.enable_all().build()
         };
         Ok(TlsThreads {
             handshakes: Some(runtime("tls handshake", 1)?),
@@ -67,12 +68,14 @@ impl TlsThreads {
         runtime.spawn(handshake).abort_handle()
     }
 
-    /// Runs a tunnel, and returns the event loop's end of it.
+    /// Runs a tunnel, and returns the event loop's end of it. `withdrawn` ends the tunnel at once;
+    /// `registered` is dropped with it.
     pub(super) fn tunnel(
         &self,
         stream: TlsStream<TcpStream>,
         peer: String,
         closed: oneshot::Receiver<Infallible>,
+        (registered, withdrawn): (Registered, oneshot::Receiver<Withdrawn>),
     ) -> io::Result<OwnedFd> {
         let (tcp, tls) = stream.into_inner();
         // The socket leaves the thread for handshakes.
@@ -82,11 +85,11 @@ impl TlsThreads {
         self.open.send_modify(|open| *open += 1);
         let counted = Counted(self.open.clone());
         let run = async move {
-            let _counted = counted;
+            let _counted = (counted, registered);
             let tunnel = TcpStream::from_std(tcp)
                 .and_then(|tcp| Ok(Tunnel::new(tls, tcp, UnixStream::from_std(local)?)));
             let ended = match tunnel {
-                Ok(tunnel) => tunnel.run(closed).await,
+                Ok(tunnel) => tunnel.run(closed, withdrawn).await,
                 Err(error) => Err(tunnel::Cut::Io(error)),
             };
             log_end(&peer, ended);
@@ -128,7 +131,7 @@ impl Drop for Counted {
 fn log_end(peer: &str, ended: Result<(), tunnel::Cut>) {
     match ended {
         Ok(()) => tracing::debug!(%peer, "TLS connection closed"),
-        Err(cut @ (tunnel::Cut::Rule(_) | tunnel::Cut::Empty)) => {
+        Err(cut @ (tunnel::Cut::Rule(_) | tunnel::Cut::Empty | tunnel::Cut::Withdrawn(_))) => {
             if log_limit::CUT_OFF.allows(Instant::now()) {
                 tracing::warn!(%peer, "client cut off: {cut}");
             }

@@ -17,10 +17,13 @@
 //!   is closed, and nothing is answered any more.
 //! - If the client sends records without content for long, such as changes of keys, it is cut off:
 //!   they take processor time, and hold nothing up that could slow them down.
+//! - If the client loses its right to the connection, because its certificate is revoked, both
+//!   sockets are closed at once.
 //! - If the loop closes its end, what it has sent goes out, then `close_notify`, within [`LINGER`].
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::pin::pin;
 use std::time::Duration;
 
 use rustls::ServerConnection;
@@ -29,6 +32,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, sleep_until};
+
+use super::clients::Withdrawn;
 
 /// Time for which a client may take what an event loop sent before it closed the connection.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
@@ -55,6 +60,8 @@ pub(super) enum Cut {
     Slow,
     #[error("it has sent {EMPTY_BYTES_MAX} bytes of TLS records without content")]
     Empty,
+    #[error("{0}")]
+    Withdrawn(Withdrawn),
 }
 
 /// Transport of one connection.
@@ -88,11 +95,21 @@ impl Tunnel {
         }
     }
 
-    /// Moves bytes until one side has ended. `closed` ends when the loop has closed the connection.
+    /// Moves bytes until one side has ended. `closed` ends when the loop has closed the connection;
+    /// `withdrawn` says that the client has lost the right to it, and gets nothing more.
     pub(super) async fn run(
         mut self,
         mut closed: oneshot::Receiver<Infallible>,
+        withdrawn: oneshot::Receiver<Withdrawn>,
     ) -> Result<(), Cut> {
+        let withdrawn = async {
+            match withdrawn.await {
+                Ok(why) => why,
+                // The listener is gone, so that nobody withdraws anything.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        let mut withdrawn = pin!(withdrawn);
         let mut deadline = None;
         let mut shut_down = false;
         loop {
@@ -100,7 +117,11 @@ impl Tunnel {
             while self.advance()? {
                 steps += 1;
                 if steps == BURST {
-                    tokio::task::yield_now().await;
+                    tokio::select! {
+                        biased;
+                        why = &mut withdrawn => return Err(Cut::Withdrawn(why)),
+                        () = tokio::task::yield_now() => {}
+                    }
                     steps = 0;
                     // A client that goes on sending keeps the tunnel from waiting below.
                     if deadline.is_none() && closed.try_recv() == Err(TryRecvError::Closed) {
@@ -120,6 +141,7 @@ impl Tunnel {
                 let _ = self.local.shutdown().await;
             }
             tokio::select! {
+                why = &mut withdrawn => return Err(Cut::Withdrawn(why)),
                 ready = self.ready() => ready.map_err(Cut::Io)?,
                 _ = &mut closed, if deadline.is_none() => deadline = Some(Instant::now() + LINGER),
                 () = until(deadline) => return Err(Cut::Slow),
@@ -424,7 +446,11 @@ mod tests {
             UnixStream::from_std(local).expect("a socket"),
         );
         let (_open, closed) = oneshot::channel();
-        tunnel.run(closed).await.expect("an end in order");
+        let (_right, withdrawn) = oneshot::channel();
+        tunnel
+            .run(closed, withdrawn)
+            .await
+            .expect("an end in order");
         assert_eq!(echo.join().expect("echoed"), 64 * LEN as u64);
         test.join().expect("all came back");
     }

@@ -37,6 +37,7 @@ pub fn config(dir: &Path) -> Config {
         daemon: Default::default(),
         control: ControlConfig::at(dir.join("control"), 0o600),
         store: None,
+        file: None,
         metrics: Vec::new(),
         listeners: vec![ListenConfig {
             address: ListenAddress::Unix {
@@ -402,6 +403,15 @@ impl Client {
         self.ask(Command::Read { df: false }, offset, len, &[])
             .result
             .expect("the read succeeds")
+    }
+
+    /// Reads; `None` if the server has closed the connection, or does so meanwhile.
+    pub fn read_if_open(&mut self, offset: u64, len: u32) -> Option<Vec<u8>> {
+        let request = request(Command::Read { df: false }, 1, offset, len);
+        self.reads.insert(request.cookie, len);
+        self.stream.write_all(&encode_request(&request)).ok()?;
+        let answer = self.receive_if_any_whole()?;
+        Some(answer.result.expect("the read succeeds"))
     }
 
     pub fn write(&mut self, offset: u64, data: &[u8]) {

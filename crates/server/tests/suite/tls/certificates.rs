@@ -139,7 +139,7 @@ fn revoked_certificates_and_outdated_lists_admit_nobody() {
 }
 
 /// Sends SIGHUP to this process, whose daemons handle it.
-fn hang_up() {
+pub(super) fn hang_up() {
     // The shell's own `kill`, for not every machine has the program.
     let command = format!("kill -HUP {}", std::process::id());
     let sent = Command::new("sh").args(["-c", &command]).status().unwrap();
@@ -147,7 +147,7 @@ fn hang_up() {
 }
 
 /// Sends SIGHUP until it has had its effect; other tests' daemons get it as well.
-fn reload_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn reload_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     hang_up();
     while !holds() {

@@ -9,6 +9,7 @@ mod hostile;
 mod privacy;
 mod records;
 mod transport;
+mod withdrawn;
 
 use std::path::Path;
 

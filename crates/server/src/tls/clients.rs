@@ -1,0 +1,230 @@
+//! Clients of a listener whose handshake is done: what they were admitted with, so that SIGHUP ends
+//! the connections of those that would not be admitted any more.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use tokio::sync::oneshot;
+use webpki::{CertRevocationList, EndEntityCert, OwnedCertRevocationList};
+
+use super::Access;
+use crate::config::TlsConfig;
+
+/// Reason why the connection of a client that was admitted has to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Withdrawn {
+    #[error("its certificate was revoked")]
+    Revoked,
+    #[error("its certificate does not have this export any more")]
+    Export,
+}
+
+/// Revocation lists of a listener.
+#[derive(Debug, Default)]
+pub(super) struct Revocations(Vec<CertRevocationList<'static>>);
+
+impl Revocations {
+    /// Reads lists.
+    ///
+    /// # Errors
+    /// If one is no revocation list.
+    pub(super) fn new(
+        lists: &[CertificateRevocationListDer<'_>],
+    ) -> Result<Revocations, webpki::Error> {
+        let read = |list: &CertificateRevocationListDer<'_>| {
+            OwnedCertRevocationList::from_der(list).map(CertRevocationList::from)
+        };
+        let lists = lists.iter().map(read);
+        Ok(Revocations(lists.collect::<Result<_, _>>()?))
+    }
+
+    /// Returns true if a certificate of a chain is in a list of its issuer. Its validity, and that
+    /// of the list, do not matter: a verifier that finds a certificate expired does not say whether
+    /// it was revoked as well.
+    fn have(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let mut certificates = chain
+            .iter()
+            .filter_map(|certificate| EndEntityCert::try_from(certificate).ok());
+        certificates.any(|certificate| {
+            let mut lists = self.0.iter();
+            lists.any(|list| {
+                let is_listed = list.find_serial(certificate.serial());
+                list.issuer() == certificate.issuer() && matches!(is_listed, Ok(Some(_)))
+            })
+        })
+    }
+}
+
+/// Rules by which clients are admitted, as they were read last.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// Number of times that they were read before.
+    pub(super) generation: u64,
+    pub(super) config: TlsConfig,
+    pub(super) revoked: Revocations,
+}
+
+/// Client that was admitted.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// Certificates that it has presented, its own first; none if it has none.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    /// VM and disk that it has opened; `None` for clients of the control API.
+    pub(super) export: Option<(String, String)>,
+}
+
+impl Rules {
+    /// Returns the reason why a client would not be admitted; `None` if it would.
+    fn refusal(&self, client: &Client) -> Option<Withdrawn> {
+        if self.revoked.have(&client.chain) {
+            return Some(Withdrawn::Revoked);
+        }
+        let (vm, export) = client.export.as_ref()?;
+        let access = Access::of_client(&self.config, client.chain.first());
+        (!access.allows(vm, export)).then_some(Withdrawn::Export)
+    }
+}
+
+/// Open connections of a listener.
+#[derive(Debug, Default)]
+pub(super) struct OpenClients(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    clients: BTreeMap<u64, (Client, oneshot::Sender<Withdrawn>)>,
+}
+
+/// Open connection, which is forgotten when this is dropped.
+#[derive(Debug)]
+pub(super) struct Registered {
+    clients: Arc<OpenClients>,
+    id: u64,
+}
+
+impl OpenClients {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Each change leaves the table valid, even if a later one panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a connection whose client was admitted by the rules of `generation`. `rules`
+    /// returns those in force; they are asked for while the table is locked, so that a client is
+    /// either looked at here or by [`OpenClients::end_refused`].
+    ///
+    /// Returns what tells the connection to end.
+    ///
+    /// # Errors
+    /// If the client would not be admitted by the rules in force.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        client: Client,
+        generation: u64,
+        rules: impl FnOnce() -> Arc<Rules>,
+    ) -> Result<(Registered, oneshot::Receiver<Withdrawn>), Withdrawn> {
+        let mut table = self.lock();
+        let rules = rules();
+        if rules.generation != generation
+            && let Some(why) = rules.refusal(&client)
+        {
+            return Err(why);
+        }
+        let (sender, withdrawn) = oneshot::channel();
+        let id = table.next;
+        table.next += 1;
+        table.clients.insert(id, (client, sender));
+        let clients = self.clone();
+        Ok((Registered { clients, id }, withdrawn))
+    }
+
+    /// Ends the connections of clients that `rules`, which are in force already, do not admit.
+    /// Returns their number.
+    pub(super) fn end_refused(&self, rules: &Rules) -> usize {
+        let mut table = self.lock();
+        let refused: Vec<_> = (table.clients.iter())
+            .filter_map(|(id, (client, _))| Some((*id, rules.refusal(client)?)))
+            .collect();
+        for (id, why) in &refused {
+            if let Some((_, sender)) = table.clients.remove(id) {
+                // It may have ended by itself.
+                let _ = sender.send(*why);
+            }
+        }
+        refused.len()
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.clients.lock().clients.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ClientName, TlsClientConfig};
+
+    /// Returns rules by which a client without a certificate has every export, or none.
+    fn rules(generation: u64, admits_all: bool) -> Rules {
+        let named = TlsClientConfig {
+            names: vec![ClientName::Dns("host.example".to_owned())],
+            vms: vec!["vm".to_owned()],
+            exports: Vec::new(),
+        };
+        let config = TlsConfig {
+            certificate: "server.pem".into(),
+            private_key: "server.key".into(),
+            client_ca: None,
+            client_crl: None,
+            plain_exports: Vec::new(),
+            clients: if admits_all { Vec::new() } else { vec![named] },
+            place: None,
+        };
+        Rules {
+            generation,
+            config,
+            revoked: Revocations::default(),
+        }
+    }
+
+    fn client() -> Client {
+        Client {
+            chain: Vec::new(),
+            export: Some(("vm".to_owned(), "disk".to_owned())),
+        }
+    }
+
+    #[test]
+    fn a_client_that_earlier_rules_admitted_is_looked_at_again_once_it_has_an_export() {
+        let open = Arc::new(OpenClients::default());
+        let register = |generation, admits_all| {
+            let in_force = Arc::new(rules(generation, admits_all));
+            open.register(client(), 0, move || in_force)
+        };
+        // Those by which it was admitted are not asked again.
+        register(0, false).expect("admitted");
+        register(1, true).expect("admitted");
+        let refused = register(1, false).expect_err("read again meanwhile");
+        assert_eq!(refused, Withdrawn::Export);
+        // No connection is registered any more: all were dropped.
+        assert_eq!(open.end_refused(&rules(2, false)), 0);
+    }
+
+    #[test]
+    fn connections_that_new_rules_refuse_are_told_so_once() {
+        let open = Arc::new(OpenClients::default());
+        let in_force = Arc::new(rules(0, true));
+        let register = || open.register(client(), 0, || in_force.clone());
+        let (_first, mut withdrawn) = register().expect("admitted");
+        let (second, _) = register().expect("admitted");
+        assert_eq!(open.end_refused(&rules(1, true)), 0);
+        assert!(withdrawn.try_recv().is_err());
+        // One that has ended by itself is forgotten.
+        drop(second);
+        assert_eq!(open.end_refused(&rules(2, false)), 1);
+        assert_eq!(withdrawn.try_recv(), Ok(Withdrawn::Export));
+        assert_eq!(open.end_refused(&rules(3, false)), 0);
+    }
+}
