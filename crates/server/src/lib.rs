@@ -38,6 +38,7 @@ mod sandbox;
 mod sigbus;
 mod storage_identity;
 pub mod store;
+mod timekeeping;
 pub mod tls;
 mod tokens;
 pub mod transfer;

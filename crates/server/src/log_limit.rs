@@ -2,8 +2,8 @@
 //! log.
 //!
 //! Each [`LogLimit`] covers one cause: a kind of line that a client of NBD or of the control API
-//! can provoke. It lets [`LINES_PER_WINDOW`] lines through in each [`WINDOW`]. Suppressed lines
-//! are counted, and their number is logged once the window is over.
+//! can provoke, or a machine that stalls. It lets [`LINES_PER_WINDOW`] lines through in each
+//! [`WINDOW`]. Suppressed lines are counted, and their number is logged once the window is over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,9 +49,13 @@ pub(crate) static RECOVERED: LogLimit = LogLimit::new("queues recovered");
 pub(crate) static FORBIDDEN: LogLimit = LogLimit::new("control requests refused");
 /// Requests of the control API without a valid token.
 pub(crate) static UNAUTHORIZED: LogLimit = LogLimit::new("control requests without a valid token");
+/// Timers that came late.
+pub(crate) static STALLED: LogLimit = LogLimit::new("stalls");
+/// Jumps of the wall clock.
+pub(crate) static JUMPED: LogLimit = LogLimit::new("jumps of the wall clock");
 
 /// Every limit: the suppressed lines of one that is missing here are never reported.
-static ALL: [&LogLimit; 10] = [
+static ALL: [&LogLimit; 12] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
     &REFUSED,
@@ -62,6 +66,8 @@ static ALL: [&LogLimit; 10] = [
     &RECOVERED,
     &FORBIDDEN,
     &UNAUTHORIZED,
+    &STALLED,
+    &JUMPED,
 ];
 
 impl LogLimit {

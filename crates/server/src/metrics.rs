@@ -25,6 +25,7 @@ use crate::command::{DeviceSnapshot, DiskSnapshot};
 use crate::disk_file_monitor::State;
 use crate::listener::HandshakeCounts;
 use crate::sandbox;
+use crate::timekeeping::{CONTROL_STALLS, JUMPS, LOOP_STALLS};
 use devices::DEVICE_METRICS;
 pub(crate) use schedules::Scheduled;
 use vms::VM_METRICS;
@@ -188,6 +189,34 @@ static SANDBOX_METRICS: &[Metric<()>] = &[plain(
     Read::Counter(|()| sandbox::count() as f64),
 )];
 
+static TIME_METRICS: &[Metric<()>] = &[
+    plain(
+        "stalls",
+        "Times that a timer came a second late or more, by the thread that it was for: the machine \
+         was suspended, paused or overloaded, or the process was stopped",
+        Read::Counters("thread", |()| {
+            let all = [("control", &CONTROL_STALLS), ("loop", &LOOP_STALLS)];
+            all.map(|(thread, stalls)| (thread, stalls.times() as f64))
+                .into()
+        }),
+    ),
+    seconds(
+        "stalled",
+        "Time by which those timers came late",
+        Read::Counters("thread", |()| {
+            let all = [("control", &CONTROL_STALLS), ("loop", &LOOP_STALLS)];
+            all.map(|(thread, stalls)| (thread, stalls.length().as_secs_f64()))
+                .into()
+        }),
+    ),
+    plain(
+        "clock_jumps",
+        "Times that the wall clock jumped by a second or more, against the time since the machine \
+         started",
+        Read::Counter(|()| JUMPS.times() as f64),
+    ),
+];
+
 /// Renders all metrics as OpenMetrics text.
 pub(crate) fn render(
     devices: Vec<DeviceSnapshot>,
@@ -266,17 +295,15 @@ impl Collector for Snapshots {
             });
             encode_all(&mut encoder, "disk", metric, disks)?;
         }
-        for metric in BUILD_METRICS {
-            encode_all(
-                &mut encoder,
-                "build",
-                metric,
-                [(Labels::new(), &())].into_iter(),
-            )?;
-        }
-        for metric in SANDBOX_METRICS {
-            let daemon = std::iter::once((Labels::new(), &()));
-            encode_all(&mut encoder, "sandbox", metric, daemon)?;
+        for (of, metrics) in [
+            ("build", BUILD_METRICS),
+            ("sandbox", SANDBOX_METRICS),
+            ("time", TIME_METRICS),
+        ] {
+            for metric in metrics {
+                let daemon = std::iter::once((Labels::new(), &()));
+                encode_all(&mut encoder, of, metric, daemon)?;
+            }
         }
         for metric in handshakes::HANDSHAKE_METRICS {
             let daemon = std::iter::once((Labels::new(), &self.handshakes));
@@ -432,6 +459,7 @@ pub(crate) mod tests {
             names("disk", DISK_METRICS),
             names("build", BUILD_METRICS),
             names("sandbox", SANDBOX_METRICS),
+            names("time", TIME_METRICS),
             names("handshakes", handshakes::HANDSHAKE_METRICS),
         ]
         .concat()

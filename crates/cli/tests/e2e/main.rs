@@ -26,6 +26,7 @@ mod listing;
 mod media;
 mod monitoring;
 mod patterns;
+mod paused;
 mod power;
 mod report;
 mod resizing;

@@ -31,6 +31,7 @@ use crate::log_limit;
 use crate::ring::sys;
 use crate::sandbox;
 use crate::store::{Store, StoreError};
+use crate::timekeeping;
 use crate::tls::{Configured, ListenerTls, TlsListeners, TlsOpenError, TlsThreads};
 
 mod changes;
@@ -305,8 +306,7 @@ impl Daemon {
     /// If an event loop ended by itself.
     pub async fn run(mut self) -> Result<Stopped, RunError> {
         let mut accepting = self.accept();
-        accepting.spawn(log_limit::report_suppressed());
-        accepting.spawn(sandbox::report());
+        begin_reports(&mut accepting);
         let mut snapshots = Snapshots::new(self.handle.shared());
         let gone = EndedLoops::default();
         let mut watching = JoinSet::new();
@@ -373,6 +373,13 @@ impl Daemon {
         }
         Ok(Stopped::AtOnce)
     }
+}
+
+/// Begins to log what is noticed once a second, until the set is shut down.
+fn begin_reports(reporting: &mut JoinSet<()>) {
+    reporting.spawn(log_limit::report_suppressed());
+    reporting.spawn(sandbox::report());
+    reporting.spawn(timekeeping::watch());
 }
 
 /// Manner in which the daemon ended.

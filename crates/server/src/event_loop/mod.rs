@@ -39,6 +39,8 @@ mod removal;
 mod reply_tests;
 mod setup;
 mod slab;
+#[cfg(test)]
+mod stall_tests;
 mod target_alerts;
 mod transfers;
 #[cfg(test)]
@@ -66,6 +68,7 @@ use crate::connections::{DeviceConnections, VmConnections};
 use crate::frontend::interface::{Event, SENT};
 use crate::frontend::request_table::Requests;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
+use crate::timekeeping;
 use crate::transfer::PersistedTransfer;
 use device::{Device, LoopParts};
 use frontends::{FrontendContext, Frontends};
@@ -213,6 +216,8 @@ struct Loop {
     transfer_ended: Arc<Notify>,
     /// True while the timer of the housekeeping is armed.
     ticking: bool,
+    /// Time at which the timer of the housekeeping ends.
+    tick_due: Nanos,
     upkeep_due: bool,
     phase: Phase,
     /// Becomes [`Remains::flushed`].
@@ -236,6 +241,8 @@ impl Loop {
             // Armed only on demand, so that a loop without work sleeps.
             if !self.ticking && self.needs_upkeep() {
                 self.ticking = true;
+                // By the clock as this turn began, so that a turn that took long makes it late.
+                self.tick_due = self.now + Nanos::SECOND;
                 self.ring.tick(Token::Tick.encode());
             }
             self.ring.turn(self.timeout())?;
@@ -432,6 +439,7 @@ impl Loop {
         if !std::mem::take(&mut self.upkeep_due) {
             return;
         }
+        timekeeping::loop_ticked(&self.name, self.now.since(self.tick_due));
         // At most 4096 buffers a second, because returning pages is a system call for each buffer.
         self.requests.trim(4096);
         self.plumbing.trim(4096);

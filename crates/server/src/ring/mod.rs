@@ -668,11 +668,17 @@ fn completion(entry: &cqueue::Entry) -> Completion {
 
 /// Reads the monotonic clock.
 pub fn clock() -> tidegate_core::time::Nanos {
+    read_clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Reads a clock of the system, whose origin is its own.
+#[inline]
+pub(crate) fn read_clock(clock: libc::clockid_t) -> tidegate_core::time::Nanos {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: writes one `timespec`, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    unsafe { libc::clock_gettime(clock, &mut time) };
     tidegate_core::time::Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

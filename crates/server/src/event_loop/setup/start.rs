@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
+use tidegate_core::time::Nanos;
 use tokio::sync::Notify;
 
 use super::super::{Loop, LoopHandle, Phase, Remains};
@@ -120,6 +121,7 @@ impl Prepared {
             running_transfers: 0,
             transfer_ended,
             ticking: false,
+            tick_due: Nanos::ZERO,
             upkeep_due: false,
             phase: Phase::Running,
             flushed: false,
