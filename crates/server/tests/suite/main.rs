@@ -4,6 +4,7 @@ mod bytes;
 mod common;
 mod confinement;
 mod connection_floods;
+mod control_access;
 mod drain;
 mod durability;
 mod fairness;

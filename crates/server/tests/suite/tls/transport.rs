@@ -8,6 +8,7 @@ use std::time::Instant;
 use tidegate_core::objective::Objective;
 use tidegate_nbd::Command;
 use tidegate_nbd::client::{encode_disconnect, encode_request};
+use tidegate_server::config::{ListenAddress, ListenConfig};
 
 use super::authority::Authority;
 use super::bridge::{Bridge, PATIENCE, TlsClient, ask, named, option};
@@ -255,4 +256,34 @@ fn the_end_does_not_wait_for_a_client_that_takes_nothing() {
     // Ends, or the test hangs; the client is still there.
     server.stop().unwrap();
     drop(stuck);
+}
+
+/// Over TLS the memory of its own VM is all that a client that stops can hold, as without.
+#[test]
+fn a_client_that_stops_in_a_write_is_closed_once_another_vm_waits() {
+    const LEN: u32 = 32 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let mut config = crowd(dir.path(), 2, Objective::default());
+    // The VM's part is smaller than the largest request, so that the write is held in the reserve.
+    config.devices[0].scheduling.buffer_memory = 64 << 20;
+    config.listeners.push(ListenConfig {
+        address: ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
+        tls: Some(tls(dir.path(), &authority)),
+        ..config.listeners[0].clone()
+    });
+    let server = Server::start(config);
+    let client = TlsClient::new(&authority, None);
+    let mut slow = opened(&client, &server, "busy0");
+    slow.send(request(Command::Write, 7, 0, LEN), &[5; 1000]);
+    // While no other VM waits for the reserve, the connection stays open.
+    assert_eq!(server.connect("good").read(0, 4), [0; 4]);
+    slow.stream.write_all(&[5; 1000]).unwrap();
+    let mut other = opened(&client, &server, "busy1");
+    other.write(0, &vec![3; LEN as usize]);
+    // The end of the stream: a read that times out would panic.
+    assert_eq!(slow.receive_if_any_whole(), None);
+    let mut again = opened(&client, &server, "busy0");
+    assert_eq!(again.read(0, 4096), [0; 4096], "it never came whole");
+    server.stop().unwrap();
 }
