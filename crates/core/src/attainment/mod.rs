@@ -46,7 +46,7 @@ mod vm;
 
 pub use history::Window;
 pub(crate) use latency::BoundUse;
-pub use part::{Cause, Part, PartAttainment, PartRecord};
+pub use part::{Cause, Part, PartAttainment, PartRecord, PartSeconds};
 pub(crate) use service::Circumstances;
 pub(crate) use stalls::Stalls;
 pub(crate) use vm::Dues;
@@ -158,6 +158,11 @@ impl Attainments {
     #[inline]
     pub(crate) fn stalls(&mut self) -> &mut Stalls {
         &mut self.stalls
+    }
+
+    /// Total time of stalls that have ended.
+    pub(crate) fn stalled(&self) -> Nanos {
+        self.stalls.total()
     }
 
     /// Makes room for a VM that was added: nothing is promised to it yet.
@@ -296,6 +301,19 @@ impl Attainments {
         let mut of_vm = of_vm.clone();
         of_vm.roll(now, state, &self.stalls);
         of_vm.view(second_of(now))
+    }
+
+    /// Closes the seconds of a VM before `now`, as its own requests do, and returns those that were
+    /// judged, by [`Part`]; `None` for a VM that was promised nothing.
+    pub(crate) fn close_seconds(
+        &mut self,
+        now: Nanos,
+        vm: usize,
+        state: StateAtClose,
+    ) -> Option<[PartSeconds; Part::ALL.len()]> {
+        let of_vm = self.vms.get_mut(vm)?.as_mut()?;
+        of_vm.pass(now, || state, &self.stalls);
+        Some(of_vm.seconds())
     }
 
     /// Forgets all counts and history of a VM; its objective is judged on.

@@ -161,6 +161,15 @@ impl PartState {
         };
     }
 
+    /// Seconds that were judged so far.
+    pub(super) fn seconds(&self) -> PartSeconds {
+        PartSeconds {
+            kept_s: self.counts.kept_s,
+            missed_s: self.counts.missed_s,
+            stalled_s: self.counts.stalled_s,
+        }
+    }
+
     pub(super) fn view(&self, second: u32, part: Part, best_effort: bool) -> PartAttainment {
         let counts = &self.counts;
         PartAttainment {
@@ -221,6 +230,18 @@ impl PartState {
         let spans = [record.minutes.clone(), record.hours.clone()];
         self.history.import(second, ago, &spans);
     }
+}
+
+/// Judged seconds of one part of an objective since the promise was made or last changed; of
+/// [`Part::Transfer`], deadline transfers.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PartSeconds {
+    /// See [`PartAttainment::kept_s`].
+    pub kept_s: u64,
+    /// See [`PartAttainment::missed_s`].
+    pub missed_s: [u32; Cause::ALL.len()],
+    /// See [`PartAttainment::stalled_s`].
+    pub stalled_s: u32,
 }
 
 /// Attainment of one part of an objective: seconds since the promise was made or last changed,

@@ -18,6 +18,8 @@ pub(crate) struct Stalls {
     newest: u32,
     /// Last end of an I/O, or the time since which the device is busy.
     progress: Nanos,
+    /// Sum of all stalls that have ended.
+    total: Nanos,
 }
 
 impl Stalls {
@@ -36,8 +38,14 @@ impl Stalls {
         self.progress = now;
     }
 
+    /// Sum of all stalls that have ended.
+    pub(crate) fn total(&self) -> Nanos {
+        self.total
+    }
+
     #[cold]
     fn record_stall(&mut self, now: Nanos) {
+        self.total += now.since(self.progress);
         let (first, last) = (second_of(self.progress), second_of(now));
         let moved = last.saturating_sub(self.newest);
         // A shift by 64 or more forgets all.
@@ -83,5 +91,7 @@ mod tests {
         stalls.ended(ms(100_100));
         assert_eq!(of(&stalls), [], "long ago");
         assert!(stalls.covers(100, ms(100_100), false));
+        // From 1000 or 1099 to 2950, and from 100 to 100,100.
+        assert_eq!(stalls.total(), ms(1851 + 100));
     }
 }

@@ -573,3 +573,30 @@ fn a_floor_is_judged_by_the_longest_blocking_time_since_it_was_promised() {
     };
     assert!(late_by(anew) > Nanos::ZERO);
 }
+
+#[test]
+fn a_sampler_closes_seconds_without_changing_the_verdicts() {
+    let objective = reserved(100);
+    let [mut sampled, mut other] = [One::new(&objective), One::new(&objective)];
+    for i in 0..50u64 {
+        for one in [&mut sampled, &mut other] {
+            one.arrives(ms(100 * i), 0);
+            // Each tenth request is late.
+            let took = if i % 10 == 9 { 99 } else { 5 };
+            one.ends(ms(100 * i + took), 0, device_time(ms(took)));
+        }
+        sampled.0.close_seconds(ms(100 * i + 99), 0, IDLE);
+    }
+    let part = |one: &One| one.part(ms(7000), Part::Reservation);
+    assert_eq!(part(&sampled), part(&other));
+    let seconds = sampled
+        .0
+        .close_seconds(ms(7000), 0, IDLE)
+        .expect("promised");
+    let seconds = seconds[Part::Reservation as usize];
+    let expected = part(&other);
+    assert_eq!(seconds.kept_s, expected.kept_s);
+    assert_eq!(seconds.missed_s.map(u64::from), expected.missed_s);
+    assert!(seconds.kept_s > 0);
+    assert_eq!(sampled.0.close_seconds(ms(7000), 1, IDLE), None);
+}

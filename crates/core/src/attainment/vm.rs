@@ -4,7 +4,7 @@ use super::due_ring::{Due, RING_SECONDS};
 use super::floor::Floor;
 use super::latency::{BoundUse, Latency};
 use super::limit::LimitJudge;
-use super::part::{Cause, Part, PartAttainment, PartRecord, PartState, Verdict};
+use super::part::{Cause, Part, PartAttainment, PartRecord, PartSeconds, PartState, Verdict};
 use super::service::{Circumstances, divide};
 use super::stalls::Stalls;
 use super::{StateAtClose, second_of};
@@ -392,6 +392,11 @@ impl VmAttainment {
         self.promised()
             .map(|(part, state)| state.view(second, part, best_effort && part == Part::Latency))
             .collect()
+    }
+
+    /// Seconds of each part that were judged so far.
+    pub(super) fn seconds(&self) -> [PartSeconds; Part::ALL.len()] {
+        self.parts.each_ref().map(PartState::seconds)
     }
 
     /// Parts that are promised.

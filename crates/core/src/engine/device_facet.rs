@@ -56,6 +56,12 @@ impl<'a> Device<'a> {
         self.engine.attainment.blocking()
     }
 
+    /// Total time of stalls that have ended: 100 ms and more in which I/Os were in flight and none
+    /// ended.
+    pub fn stalled(&self) -> Nanos {
+        self.engine.attainment.stalled()
+    }
+
     /// Returns the outcome of the last feasibility check ([`DeviceMut::check_feasibility`]);
     /// `None`: costs of requests are not known yet, or only from imprecise points of the profile.
     pub fn feasibility(&self) -> Option<Feasibility> {

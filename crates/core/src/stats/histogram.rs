@@ -111,6 +111,13 @@ impl Histogram {
         self.max
     }
 
+    /// Returns the counts of all buckets, which saturate at `u32::MAX`. The first 16 divide the
+    /// octave from 1024 ns on, and so on; the first also counts all shorter times, the last all
+    /// longer ones.
+    pub fn buckets(&self) -> &[u32] {
+        &*self.buckets
+    }
+
     /// Returns the buckets that are not empty, in order: exclusive upper bound and count.
     pub fn iter(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
         let used = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
