@@ -48,6 +48,8 @@ pub enum ReasonKind {
     DiskLocked,
     /// An I/O of a disk has been in flight for at least 10 s (`OLD_IO` of the server).
     OldIo,
+    /// The history cannot be written to its directory; it goes on in memory.
+    HistoryFailed,
 }
 
 impl ReasonKind {
@@ -59,7 +61,8 @@ impl ReasonKind {
             | ReasonKind::DiskFailed
             | ReasonKind::DiskHung
             | ReasonKind::DiskLocked
-            | ReasonKind::OldIo => Severity::Degraded,
+            | ReasonKind::OldIo
+            | ReasonKind::HistoryFailed => Severity::Degraded,
         }
     }
 }
@@ -119,6 +122,7 @@ mod tests {
             (ReasonKind::DiskHung, "disk_hung"),
             (ReasonKind::DiskLocked, "disk_locked"),
             (ReasonKind::OldIo, "old_io"),
+            (ReasonKind::HistoryFailed, "history_failed"),
         ];
         for (kind, name) in degraded {
             round_trip(&kind, &format!("{name:?}"));

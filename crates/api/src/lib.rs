@@ -8,12 +8,15 @@
 //! |---|---|---|
 //! | `GET /v1/devices` | | list of [`DeviceView`] |
 //! | `GET /v1/devices/{name}` | | [`DeviceView`] |
+//! | `GET /v1/devices/{name}/history` | | [`HistoryView`] |
 //! | `PUT /v1/devices/{name}/policy` | [`PolicyRequest`], or a name | [`DeviceView`] |
 //! | `GET /v1/vms` | | list of [`VmView`] |
 //! | `GET /v1/vms/{name}` | | [`VmView`] |
 //! | `PUT /v1/vms/{name}` | [`VmRequest`] | [`VmView`] |
 //! | `DELETE /v1/vms/{name}` | | [`Removed`] |
 //! | `GET /v1/vms/{name}/endpoints` | | list of [`DiskEndpointsView`] |
+//! | `GET /v1/vms/{name}/history` | | [`HistoryView`] |
+//! | `GET /v1/history` | | [`HistoryStatusView`] |
 //! | `PATCH /v1/vms/{name}/objective` | [`ObjectiveChange`] | [`VmView`] |
 //! | `POST /v1/vms/{name}/schedule` | [`ScheduleEntry`] | [`VmView`] |
 //! | `DELETE /v1/vms/{name}/schedule`, `.../{number}` | | [`VmView`] |
@@ -68,6 +71,8 @@
 //! [`PolicyInfoView`]: policy::PolicyInfoView
 //! [`StatsView`]: stats::StatsView
 //! [`Health`]: health::Health
+//! [`HistoryView`]: history::HistoryView
+//! [`HistoryStatusView`]: history::HistoryStatusView
 //! [`ErrorBody`]: error::ErrorBody
 
 pub mod access;
@@ -79,6 +84,7 @@ pub mod endpoint;
 pub mod error;
 pub mod fault;
 pub mod health;
+pub mod history;
 pub mod objective;
 pub mod policy;
 pub mod query;

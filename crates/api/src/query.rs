@@ -28,6 +28,22 @@ pub struct StatsQuery {
     pub interval: Option<String>,
 }
 
+/// Query of `GET /v1/vms/{name}/history` and of that of devices.
+///
+/// Times are `now`, a time before now such as `-15m`, RFC 3339 such as `2026-11-28T14:02:00Z`, or
+/// seconds since 1970.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HistoryQuery {
+    /// Begin; 15 minutes ago where left out.
+    pub from: Option<String>,
+    /// End; now where left out.
+    pub to: Option<String>,
+    /// Length of the intervals: `1s`, or a multiple of 10 s such as `10s` or `5m`; chosen by the
+    /// span where left out.
+    pub step: Option<String>,
+}
+
 /// Query of `PUT /v1/vms/{name}/job`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -77,6 +93,17 @@ impl fmt::Display for StatsQuery {
         let interval = (self.interval.as_ref())
             .map(|interval| format!("interval={}", percent_encode(interval)));
         write_query(f, buckets.into_iter().chain(interval))
+    }
+}
+
+impl fmt::Display for HistoryQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [("from", &self.from), ("to", &self.to), ("step", &self.step)];
+        let given = all.into_iter().filter_map(|(name, value)| {
+            let value = value.as_ref()?;
+            Some(format!("{name}={}", percent_encode(value)))
+        });
+        write_query(f, given)
     }
 }
 
@@ -135,6 +162,7 @@ mod tests {
     fn default_queries_are_empty() {
         assert_eq!(ChangeQuery::default().to_string(), "");
         assert_eq!(StatsQuery::default().to_string(), "");
+        assert_eq!(HistoryQuery::default().to_string(), "");
         assert_eq!(TransferQuery::default().to_string(), "");
         assert_eq!(LearntQuery::default().to_string(), "");
     }
@@ -157,6 +185,15 @@ mod tests {
         assert_eq!(
             spaced.to_string(),
             "?interval=10%20s%26buckets%3Dtrue%23%C3%A9"
+        );
+        let history = HistoryQuery {
+            from: Some("2026-11-28T14:02:00+01:00".to_owned()),
+            to: None,
+            step: Some("10 s".to_owned()),
+        };
+        assert_eq!(
+            history.to_string(),
+            "?from=2026-11-28T14%3A02%3A00%2B01%3A00&step=10%20s"
         );
         let transfer = |replace, force| TransferQuery { replace, force }.to_string();
         assert_eq!(transfer(true, false), "?replace=true");

@@ -8,6 +8,7 @@ use tidegate_units::human::duration;
 
 use crate::backing::ActivationState;
 use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
+use crate::history::Status;
 
 /// Age from which an I/O with the device is reported as [`ReasonKind::OldIo`]: twice the time after
 /// which a disk with only flushes in flight is taken to hang.
@@ -32,6 +33,19 @@ pub(crate) fn not_served(vm: &str, why: &str) -> Reason {
         export: None,
         explanation: format!("is in the store but not served: {why}"),
     }
+}
+
+/// Returns the reason why the history is not written to its files; `None` if it is, or has none.
+pub(crate) fn history_failed(status: Status) -> Option<Reason> {
+    // Without the directory: clients of metrics are not to learn paths of the host.
+    let why = status.files?.failing?;
+    Some(Reason {
+        kind: ReasonKind::HistoryFailed,
+        device: None,
+        vm: None,
+        export: None,
+        explanation: format!("the history cannot be written: {why}"),
+    })
 }
 
 /// Returns the reason for a device whose event loop gave no snapshot.
@@ -101,6 +115,31 @@ fn sentence(reason: &Reason) -> String {
 mod tests {
     use super::*;
     use crate::command::sample_snapshot::snapshot;
+    use crate::history::FilesState;
+
+    #[test]
+    fn a_history_that_cannot_be_written_degrades_the_daemon() {
+        let status = |failing: Option<&str>| Status {
+            oldest_fine_ms: None,
+            oldest_ms: None,
+            memory_bytes: 0,
+            delayed: 0,
+            files: Some(FilesState {
+                directory: "/srv/history".into(),
+                failing: failing.map(str::to_owned),
+                ..FilesState::default()
+            }),
+        };
+        assert_eq!(history_failed(status(None)), None);
+        let report = report(
+            history_failed(status(Some("no space left")))
+                .into_iter()
+                .collect(),
+        );
+        assert_eq!(report.status, Severity::Degraded);
+        let expected = "the history cannot be written: no space left";
+        assert_eq!(report.problems, [expected]);
+    }
 
     #[test]
     fn a_disk_is_degraded_while_another_process_has_locked_it_and_not_as_it_migrates() {

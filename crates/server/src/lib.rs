@@ -26,6 +26,7 @@ pub mod frontend;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod health;
+mod history;
 mod labels;
 pub mod learnt_state_file;
 pub mod listener;

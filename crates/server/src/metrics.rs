@@ -6,6 +6,7 @@
 
 mod devices;
 mod handshakes;
+mod history;
 mod promises;
 mod schedules;
 mod transfers;
@@ -23,6 +24,7 @@ use tidegate_core::time::Nanos;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot};
 use crate::disk_file_monitor::State;
+use crate::history::Status;
 use crate::listener::HandshakeCounts;
 use crate::sandbox;
 use crate::timekeeping::{CONTROL_STALLS, JUMPS, LOOP_STALLS};
@@ -222,6 +224,7 @@ pub(crate) fn render(
     devices: Vec<DeviceSnapshot>,
     scheduled: Vec<Scheduled>,
     handshakes: HandshakeCounts,
+    history: Option<Status>,
 ) -> String {
     // A registry per scrape, because the collector owns the snapshots.
     let mut registry = Registry::default();
@@ -229,6 +232,7 @@ pub(crate) fn render(
         devices,
         scheduled,
         handshakes,
+        history,
     }));
     let mut out = String::new();
     // Writing to a `String` cannot fail.
@@ -241,6 +245,8 @@ struct Snapshots {
     devices: Vec<DeviceSnapshot>,
     scheduled: Vec<Scheduled>,
     handshakes: HandshakeCounts,
+    /// State of the history; `None` if it is turned off.
+    history: Option<Status>,
 }
 
 impl Collector for Snapshots {
@@ -295,6 +301,13 @@ impl Collector for Snapshots {
             });
             encode_all(&mut encoder, "disk", metric, disks)?;
         }
+        self.encode_daemon(&mut encoder)
+    }
+}
+
+impl Snapshots {
+    /// Encodes metrics of the daemon as a whole.
+    fn encode_daemon(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for (of, metrics) in [
             ("build", BUILD_METRICS),
             ("sandbox", SANDBOX_METRICS),
@@ -302,12 +315,16 @@ impl Collector for Snapshots {
         ] {
             for metric in metrics {
                 let daemon = std::iter::once((Labels::new(), &()));
-                encode_all(&mut encoder, of, metric, daemon)?;
+                encode_all(encoder, of, metric, daemon)?;
             }
         }
         for metric in handshakes::HANDSHAKE_METRICS {
             let daemon = std::iter::once((Labels::new(), &self.handshakes));
-            encode_all(&mut encoder, "handshakes", metric, daemon)?;
+            encode_all(encoder, "handshakes", metric, daemon)?;
+        }
+        for metric in history::HISTORY_METRICS {
+            let daemon = self.history.iter().map(|status| (Labels::new(), status));
+            encode_all(encoder, "history", metric, daemon)?;
         }
         Ok(())
     }
@@ -439,6 +456,7 @@ fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
 pub(crate) mod tests {
     use super::*;
     use crate::command::sample_snapshot::snapshot;
+    use crate::history::FilesState;
     use std::collections::BTreeMap;
 
     /// Returns the name of each metric without its unit's suffix, and its deprecated name.
@@ -461,6 +479,7 @@ pub(crate) mod tests {
             names("sandbox", SANDBOX_METRICS),
             names("time", TIME_METRICS),
             names("handshakes", handshakes::HANDSHAKE_METRICS),
+            names("history", history::HISTORY_METRICS),
         ]
         .concat()
     }
@@ -475,6 +494,7 @@ pub(crate) mod tests {
                 held: true,
             }],
             HandshakeCounts::default(),
+            None,
         );
         let helps = text.lines().filter_map(|line| line.strip_prefix("# HELP "));
         let renamed: BTreeMap<&str, &str> = helps
@@ -524,7 +544,19 @@ pub(crate) mod tests {
             displaced_by_peer: 4,
             ..HandshakeCounts::default()
         };
-        let text = render(devices, scheduled.into(), handshakes);
+        let history = Status {
+            oldest_fine_ms: None,
+            oldest_ms: Some(1000),
+            memory_bytes: 5000,
+            delayed: 2,
+            files: Some(FilesState {
+                bytes: 7000,
+                failing: Some("no space left".to_owned()),
+                dropped: 3,
+                ..FilesState::default()
+            }),
+        };
+        let text = render(devices, scheduled.into(), handshakes, Some(history));
         assert!(text.ends_with("# EOF\n"), "{text}");
         let mut names: Vec<&str> = text
             .lines()
@@ -556,6 +588,11 @@ pub(crate) mod tests {
             "tidegate_disk_bounced_total{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
             "tidegate_disk_oldest_io_seconds{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
             "tidegate_device_oldest_io_seconds{device=\"disk0\"} 0.0",
+            "tidegate_history_memory_bytes 5000.0",
+            "tidegate_history_files_bytes 7000.0",
+            "tidegate_history_failing 1.0",
+            "tidegate_history_dropped_total 3.0",
+            "tidegate_history_delayed_total 2.0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

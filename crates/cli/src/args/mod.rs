@@ -5,6 +5,7 @@ mod daemon;
 mod disk;
 mod export;
 mod global;
+mod history;
 mod objective_parts;
 mod place;
 mod plan;
@@ -38,6 +39,7 @@ pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use export::{AttachArgs, ExportCommand, LibvirtArgs, MachineArgs};
 pub(crate) use global::Global;
 use global::TO_DAEMON;
+pub(crate) use history::HistoryArgs;
 pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
     AddHostArgs, DataCentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs,
@@ -92,13 +94,13 @@ pub(crate) struct Args {
 }
 
 /// Commands that talk to a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 9] = [
-    "vm", "export", "transfer", "job", "device", "disk", "policy", "stats", "token",
+const ASK_THE_DAEMON: [&str; 10] = [
+    "vm", "export", "transfer", "job", "device", "disk", "policy", "stats", "history", "token",
 ];
 /// Subcommands of `policy` that need no daemon.
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose result is always one table.
-const HAVE_CSV: [&str; 2] = ["sim", "sweep"];
+const HAVE_CSV: [&str; 3] = ["sim", "sweep", "history"];
 /// Commands whose output is a log or a script, so that `--output` has no effect.
 const HAVE_NO_RESULTS: [&str; 3] = ["serve", BACKEND, "completions"];
 
@@ -240,7 +242,7 @@ pub(crate) enum Format {
     Table,
     /// JSON, for programs
     Json,
-    /// CSV, for spreadsheets and plots (`sim` and `sweep` only)
+    /// CSV, for spreadsheets and plots (`sim`, `sweep` and `history` only)
     Csv,
 }
 
@@ -389,6 +391,8 @@ pub(crate) enum Command {
   tidegate stats --follow -o json | jq '.vms[].iops'"
     )]
     Stats(StatsArgs),
+    /// Show what a VM or device did, and where its time went, second by second
+    History(HistoryArgs),
     /// Simulate a scenario or a fio job file, in virtual time
     #[command(
         after_help = "The scheduler of the daemon runs against a device model. The same scenario \

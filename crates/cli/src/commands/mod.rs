@@ -9,6 +9,7 @@ mod daemon_process;
 mod device;
 mod disk;
 mod export;
+mod history;
 mod place;
 mod plan;
 mod policy;
@@ -59,6 +60,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Disk(command) => disk::run(command, &client()?, out),
         Command::Policy(command) => policy::run(command, &args.global, out),
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
+        Command::History(args) => history::run(&args, &client()?, out),
         Command::Sim(sim) => sim::run(&sim, out),
         Command::Compare(compare) => compare::run(&compare, out),
         Command::Sweep(sweep) => sweep::run(&sweep, out),

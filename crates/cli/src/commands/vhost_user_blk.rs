@@ -16,7 +16,7 @@ use tidegate_server::backing::OpenError;
 use tidegate_server::config::vm::DEFAULT_MAX_CONNECTIONS;
 use tidegate_server::config::{
     Config, ControlConfig, Create, DaemonConfig, DeviceConfig, DeviceKind, DiskConfig, DiskFormat,
-    PathsConfig, VmConfig,
+    HistoryConfig, PathsConfig, VmConfig,
 };
 use tidegate_server::daemon::{StartError, Stopped};
 use tidegate_server::event_loop::SetupError;
@@ -133,6 +133,8 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         control: ControlConfig::default(),
         store: None,
         file: None,
+        // Nobody could ask for it.
+        history: HistoryConfig::off(),
         metrics: Vec::new(),
         listeners: Vec::new(),
         devices: vec![device],

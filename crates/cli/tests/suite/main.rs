@@ -10,6 +10,7 @@ mod completion;
 mod daemon;
 mod export;
 mod formats;
+mod history;
 mod place;
 mod profile;
 mod promises;

@@ -139,6 +139,8 @@ pub struct Config {
     pub control: ControlConfig,
     /// Store for state that survives a restart; `None` without one.
     pub store: Option<StoreConfig>,
+    /// History of VMs and devices.
+    pub history: HistoryConfig,
     /// Listeners that serve metrics and health alone.
     pub metrics: Vec<MetricsConfig>,
     /// Listeners for NBD clients and for front-ends of vhost-user.
@@ -239,6 +241,37 @@ pub struct StoreConfig {
     pub learnt_every: Nanos,
     /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
+}
+
+/// Section `[history]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HistoryConfig {
+    /// True if the history is kept.
+    pub enabled: bool,
+    /// Directory of its files; `None`: it is kept in memory alone.
+    pub directory: Option<PathBuf>,
+    /// Largest size of the files together, in bytes.
+    pub max_size: u64,
+}
+
+impl HistoryConfig {
+    /// Returns the history of a configuration that does not mention it; `store`: path of the store,
+    /// beside which the files are.
+    pub fn beside(store: Option<&Path>) -> HistoryConfig {
+        HistoryConfig {
+            enabled: true,
+            directory: store.map(|store| store.with_extension("history")),
+            max_size: keys::HISTORY_MAX_SIZE.default_number(),
+        }
+    }
+
+    /// Returns a history that is not kept.
+    pub fn off() -> HistoryConfig {
+        HistoryConfig {
+            enabled: false,
+            ..HistoryConfig::beside(None)
+        }
+    }
 }
 
 /// Section `[[listen]]`.

@@ -1,5 +1,6 @@
 //! The file as a whole: its sections, references between them, and names that must be unique.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate_config::keys::{KeyDefault, KeyInfo};
@@ -9,9 +10,9 @@ use tidegate_core::time::Nanos;
 use super::context::Context;
 use super::listen_address::{AddressKind, ClaimedAddresses, owner, socket_mode, unix_or_tcp};
 use super::{
-    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, PathsConfig, SocketTemplate,
-    StoreConfig, VmConfig, context, control, device, export_names, keys, metrics, overcommit, tls,
-    vm,
+    Config, ControlConfig, DaemonConfig, HistoryConfig, ListenAddress, ListenConfig, PathsConfig,
+    SocketTemplate, StoreConfig, VmConfig, context, control, device, export_names, keys, metrics,
+    overcommit, tls, vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
@@ -37,6 +38,13 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let store = match section.take("store") {
         Some(field) => store(&field, context, &mut sockets, &mut files).map(Some),
         None => Some(None),
+    };
+    let beside = store
+        .as_ref()
+        .and_then(|store| Some(store.as_ref()?.path.as_path()));
+    let history = match section.take("history") {
+        Some(field) => history(&field, context, beside),
+        None => Some(HistoryConfig::beside(beside)),
     };
     let metrics = section.take_tables(keys::METRICS.name);
     let metrics = metrics::read_all(&metrics, context, &mut sockets);
@@ -65,6 +73,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         daemon: daemon?,
         control: control?,
         store: store?,
+        history: history?,
         metrics: metrics.into_iter().collect::<Option<_>>()?,
         listeners: listeners.into_iter().collect::<Option<_>>()?,
         devices: drafts
@@ -158,6 +167,28 @@ fn store(
         path: path?,
         learnt_every: Nanos(learnt_every?),
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
+    })
+}
+
+/// Reads the section `[history]`; `store`: path of the store.
+fn history(
+    field: &Field<'_>,
+    context: &Context<'_>,
+    store: Option<&Path>,
+) -> Option<HistoryConfig> {
+    let mut section = Section::with_keys(field, &keys::HISTORY)?;
+    let enabled = section.flag(&keys::HISTORY_ENABLED);
+    let directory = section.field(&keys::HISTORY_DIRECTORY);
+    let directory = match directory {
+        Some(field) => context.path(&field).map(Some),
+        None => Some(HistoryConfig::beside(store).directory),
+    };
+    let max_size = section.number(&keys::HISTORY_MAX_SIZE);
+    section.finish();
+    Some(HistoryConfig {
+        enabled: enabled?,
+        directory: directory?,
+        max_size: max_size?,
     })
 }
 

@@ -63,6 +63,10 @@ certificate = "server.pem"
 private_key = "server.key"
 [store]
 path = "tidegate.redb"
+[history]
+enabled = true
+directory = "h"
+max_size = "64 MiB"
 [[metrics]]
 tcp = "127.0.0.1:9809"
 [metrics.tls]

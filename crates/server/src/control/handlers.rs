@@ -57,6 +57,8 @@ impl<P: Plane> Api<P> {
         let api = self.clone();
         let make = move || async move {
             let mut reasons = api.plane.problems();
+            let history = api.plane.history().map(|history| history.status());
+            reasons.extend(history.and_then(health::history_failed));
             for (index, (name, _)) in api.plane.devices().iter().enumerate() {
                 match api.snapshot(index, name).await {
                     // A stuck loop is a finding of the request, not a failure of it.
@@ -298,9 +300,10 @@ pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Res
 
 pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let all = api.snapshots().await?;
+    let history = api.plane.history().map(|history| history.status());
     Ok((
         [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
-        metrics::render(all, api.scheduled(), api.plane.handshakes()),
+        metrics::render(all, api.scheduled(), api.plane.handshakes(), history),
     )
         .into_response())
 }
@@ -309,7 +312,7 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {}", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
         "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, \
-         /v1/stats, /v1/tokens, /healthz or /metrics",
+         /v1/stats, /v1/history, /v1/tokens, /healthz or /metrics",
     )
 }
 

@@ -16,6 +16,7 @@ mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod handlers;
+mod history;
 mod learnt_vm_state;
 mod path;
 mod plane;

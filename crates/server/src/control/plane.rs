@@ -12,7 +12,8 @@ use tidegate_policies::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, ListenConfig, PathsConfig, Schedule, VmConfig};
-use crate::daemon::{ControlError, DaemonHandle};
+use crate::daemon::{self, ControlError, DaemonHandle};
+use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
 use crate::transfer::TransferOrder;
@@ -59,6 +60,9 @@ pub(crate) trait Inventory {
 
     /// Returns the problems that the devices' snapshots do not show.
     fn problems(&self) -> Vec<Reason>;
+
+    /// Returns the history; `None` if it is turned off.
+    fn history(&self) -> Option<Arc<History>>;
 }
 
 /// Questions and changes that an event loop answers.
@@ -246,6 +250,10 @@ impl Inventory for DaemonHandle {
 
     fn problems(&self) -> Vec<Reason> {
         DaemonHandle::problems(self)
+    }
+
+    fn history(&self) -> Option<Arc<History>> {
+        daemon::history_of(self)
     }
 }
 

@@ -10,8 +10,8 @@ use tidegate_api::access::Role;
 
 use super::plane::Plane;
 use super::{
-    Api, BODY_BYTES_MAX, access, faults, handlers as h, learnt_vm_state as l, schedule as s,
-    tokens, transfers as t, vms_and_disks as v,
+    Api, BODY_BYTES_MAX, access, faults, handlers as h, history, learnt_vm_state as l,
+    schedule as s, tokens, transfers as t, vms_and_disks as v,
 };
 
 /// Method and path with its handler and the lowest role that may use it.
@@ -57,9 +57,12 @@ const READ: Role = Role::Read;
 
 fn devices<P: Plane>() -> Vec<Route<P>> {
     const POLICY: &str = "/v1/devices/{name}/policy";
+    const HISTORY: &str = "/v1/devices/{name}/history";
     vec![
         route(READ, Method::GET, "/v1/devices", h::devices::<P>),
         route(READ, Method::GET, "/v1/devices/{name}", h::device::<P>),
+        route(READ, Method::GET, HISTORY, history::device::<P>),
+        route(READ, Method::GET, "/v1/history", history::status::<P>),
         // A policy decides which promises are kept to all VMs of the device.
         route(ADMIN, Method::PUT, POLICY, h::set_policy::<P>),
         route(READ, Method::GET, "/v1/policies", h::policies),
@@ -73,6 +76,7 @@ fn devices<P: Plane>() -> Vec<Route<P>> {
 fn vms<P: Plane>() -> Vec<Route<P>> {
     const VM: &str = "/v1/vms/{name}";
     const LEARNT: &str = "/v1/vms/{name}/learnt";
+    const HISTORY: &str = "/v1/vms/{name}/history";
     vec![
         route(READ, Method::GET, "/v1/vms", h::vms::<P>),
         route(READ, Method::GET, VM, h::vm::<P>),
@@ -84,6 +88,7 @@ fn vms<P: Plane>() -> Vec<Route<P>> {
             "/v1/vms/{name}/endpoints",
             h::endpoints::<P>,
         ),
+        route(READ, Method::GET, HISTORY, history::vm::<P>),
         route(READ, Method::GET, LEARNT, l::export::<P>),
         // Learnt state of a VM also decides on the promises to its neighbours.
         route(ADMIN, Method::PUT, LEARNT, l::import::<P>),

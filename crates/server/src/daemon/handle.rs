@@ -25,6 +25,7 @@ use crate::command::{
 };
 use crate::config::{Config, DaemonConfig, DiskConfig, ListenConfig, PathsConfig, VmConfig};
 use crate::event_loop::Files;
+use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::{ExportCatalogue, HalfOpen};
 use crate::store::Store;
@@ -41,12 +42,12 @@ pub struct DaemonHandle {
 
 impl DaemonHandle {
     pub(super) fn new(
-        devices: Vec<DeviceEntry>,
-        config: Config,
+        (devices, config): (Vec<DeviceEntry>, Config),
         files: Files,
         catalogue: Arc<ExportCatalogue>,
         store: Option<Arc<Store>>,
         transfers_changed: Arc<Notify>,
+        history: Option<Arc<History>>,
     ) -> DaemonHandle {
         // VMs refer to devices by index, so a mismatch would send commands to the wrong loop.
         let names = |device: &DeviceEntry| device.name().to_owned();
@@ -64,6 +65,7 @@ impl DaemonHandle {
             disks: OpenDisks::new(files, catalogue, config.daemon.open_within, own),
             persistence: Persistence::new(store, Duration::from_nanos(interval.0)),
             transfers: Transfers::new(transfers_changed),
+            history,
             paths: config.paths,
             config: config.daemon,
             listeners: config.listeners,

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -24,12 +25,14 @@ use crate::command::Command;
 use crate::config::{Config, DaemonConfig, ListenAddress, Place, StoreConfig, VmConfig};
 use crate::disk_file_monitor;
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
+use crate::history::{History, Recording, Settings};
 use crate::listener::{
     BindError, Bound, ExportCatalogue, ExportList, OwnSocket, VhostUserListener, accept_clients,
 };
 use crate::log_limit;
 use crate::ring::sys;
 use crate::sandbox;
+use crate::storage_identity::IdentitySource;
 use crate::store::{Store, StoreError};
 use crate::timekeeping;
 use crate::tls::{Configured, ListenerTls, TlsListeners, TlsOpenError, TlsThreads};
@@ -71,6 +74,9 @@ pub enum StartError {
     /// TLS of a listener could not be set up.
     #[error(transparent)]
     Tls(#[from] TlsOpenError),
+    /// The threads of the history could not be started.
+    #[error("cannot start the threads of the history: {0}")]
+    History(io::Error),
     /// Signals cannot be received.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
@@ -92,7 +98,7 @@ impl StartError {
             StartError::Setup(error) => error.place(),
             StartError::Bind { place, .. } | StartError::Store { place, .. } => place.as_deref(),
             StartError::Tls(error) => error.place(),
-            StartError::Signals(_) => None,
+            StartError::Signals(_) | StartError::History(_) => None,
         }
     }
 }
@@ -140,6 +146,30 @@ struct NbdListener {
 struct Loops {
     devices: Vec<DeviceEntry>,
     threads: Vec<JoinHandle<io::Result<Remains>>>,
+}
+
+impl Loops {
+    /// Starts the loop of the next device, and offers its disks.
+    fn start(
+        &mut self,
+        prepared: Prepared,
+        guard: NotifyOnEnd,
+        transfers_changed: &Arc<Notify>,
+        recording: Option<Recording>,
+        (config, catalogue): (&Config, &ExportCatalogue),
+    ) -> Result<(), StartError> {
+        let volumes = prepared.volumes();
+        let (handle, thread) = prepared.spawn(guard, transfers_changed.clone(), recording)?;
+        let device = config.devices[self.devices.len()].clone();
+        let entry = DeviceEntry::new(device, handle);
+        for (volume, connections) in volumes {
+            let vm = vm_of(&config.vms, &volume.name);
+            catalogue.put(entry.export_entry(vm, volume, connections));
+        }
+        self.devices.push(entry);
+        self.threads.push(thread);
+        Ok(())
+    }
 }
 
 impl Drop for Loops {
@@ -190,33 +220,25 @@ impl Daemon {
             persistence::load_known_disks(store, &files);
         }
         // All disks are opened before any loop starts, so that an error leaves nothing to undo.
-        let prepared = (0..config.devices.len())
-            .map(|i| Prepared::open(&config, i, &files))
-            .collect::<Result<Vec<_>, _>>()?;
-        if let Some(store) = &store {
-            // Only disks that were opened are recorded.
-            persistence::record_disks(store, &files, &config.vms);
-        }
+        let prepared = open_disks(&config, store.as_deref(), &files)?;
+        let history = start_history(&config)?;
         let tls = open_tls(&config)?;
         let bound = bind_nbd(&config)?;
         let (sender, ended) = mpsc::unbounded_channel();
+        let catalogue = Arc::new(ExportCatalogue::new(config.daemon.sandbox));
+        let transfers_changed = Arc::new(Notify::new());
+        let recording = history.as_ref().map(|history| history.recording());
         let mut loops = Loops::default();
-        let (catalogue, transfers_changed) = (
-            Arc::new(ExportCatalogue::new(config.daemon.sandbox)),
-            Arc::new(Notify::new()),
-        );
         for (i, prepared) in prepared.into_iter().enumerate() {
-            let volumes = prepared.volumes();
-            let (handle, thread) =
-                prepared.spawn(NotifyOnEnd(i, sender.clone()), transfers_changed.clone())?;
-            let (device, vms) = (config.devices[i].clone(), &config.vms);
-            let entry = DeviceEntry::new(device, handle);
-            for (volume, connections) in volumes {
-                let vm = vm_of(vms, &volume.name);
-                catalogue.put(entry.export_entry(vm, volume, connections));
-            }
-            loops.devices.push(entry);
-            loops.threads.push(thread);
+            let guard = NotifyOnEnd(i, sender.clone());
+            let recording = recording.clone();
+            loops.start(
+                prepared,
+                guard,
+                &transfers_changed,
+                recording,
+                (&config, &catalogue),
+            )?;
         }
         let listener = |(bound, at): (_, usize)| NbdListener {
             bound,
@@ -229,7 +251,14 @@ impl Daemon {
         let devices = std::mem::take(&mut loops.devices);
         let threads = std::mem::take(&mut loops.threads);
         Ok(Daemon {
-            handle: DaemonHandle::new(devices, config, files, catalogue, store, transfers_changed),
+            handle: DaemonHandle::new(
+                (devices, config),
+                files,
+                catalogue,
+                store,
+                transfers_changed,
+                history,
+            ),
             listeners,
             tls,
             vhost_user,
@@ -477,6 +506,7 @@ impl Ending {
             self.gone.add(index);
         }
         let tls = self.tls.take();
+        let history = history_of(&self.handle);
         let (ended, transfers) = self.join();
         let sent = async {
             if let Some(tls) = tls {
@@ -484,8 +514,16 @@ impl Ending {
                 tls.finished().await;
             }
         };
+        let recorded = tokio::task::spawn_blocking(move || {
+            if let Some(history) = history {
+                history.stop();
+            }
+        });
         // At a time: a client that is slow to take its replies costs no learnt state.
-        tokio::join!(sent, snapshots.finish(learnt, transfers));
+        let (_, (), recorded) = tokio::join!(sent, snapshots.finish(learnt, transfers), recorded);
+        if let Err(error) = recorded {
+            tracing::error!("history: the last points are not written: {error}");
+        }
         log_limit::report_remaining();
         match &ended {
             Ok(true) => tracing::info!("stopped: every request was finished, every disk flushed"),
@@ -579,6 +617,51 @@ fn bind_vhost_user(
         }
     }
     Ok(listeners)
+}
+
+/// Opens the disks of all devices, and records that they are served.
+fn open_disks(
+    config: &Config,
+    store: Option<&Store>,
+    files: &Files,
+) -> Result<Vec<Prepared>, SetupError> {
+    let devices = 0..config.devices.len();
+    let prepared = devices.map(|device| Prepared::open(config, device, files));
+    let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
+    if let Some(store) = store {
+        // Only disks that were opened are recorded.
+        persistence::record_disks(store, files, &config.vms);
+    }
+    Ok(prepared)
+}
+
+/// Returns the history of a daemon; `None` if the configuration turns it off.
+pub(crate) fn history_of(handle: &DaemonHandle) -> Option<Arc<History>> {
+    handle.shared().history.clone()
+}
+
+/// Starts the history, unless the configuration turns it off.
+fn start_history(config: &Config) -> Result<Option<Arc<History>>, StartError> {
+    if !config.history.enabled {
+        return Ok(None);
+    }
+    let settings = Settings::new(config.history.directory.clone(), config.history.max_size);
+    let sources = config.devices.iter().enumerate().map(|(index, device)| {
+        let vms = config.vms.iter().filter(|vm| vm.device == index);
+        let vms: Vec<VmConfig> = vms.cloned().collect();
+        let source = IdentitySource::of_device(&device.kind, &vms);
+        (device.name.clone(), source)
+    });
+    let sources: Vec<_> = sources.collect();
+    let served = move |directory: &Path| {
+        let own = IdentitySource::Files(vec![directory.to_owned()]).identity();
+        let on_it = sources
+            .iter()
+            .filter(|(_, source)| source.identity().overlaps(&own));
+        on_it.map(|(device, _)| device.clone()).collect()
+    };
+    let history = History::start(&settings, served).map_err(StartError::History)?;
+    Ok(Some(history))
 }
 
 fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {

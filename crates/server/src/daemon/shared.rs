@@ -10,6 +10,7 @@ use super::disks::OpenDisks;
 use super::persistence::Persistence;
 use super::transfers::Transfers;
 use crate::config::{DaemonConfig, ListenConfig, PathsConfig};
+use crate::history::History;
 use crate::listener::HalfOpen;
 use crate::storage_identity::IdentitySource;
 
@@ -21,6 +22,8 @@ pub(super) struct Shared {
     pub(super) disks: OpenDisks,
     pub(super) persistence: Persistence,
     pub(super) transfers: Transfers,
+    /// History of VMs and devices; `None` if it is turned off.
+    pub(super) history: Option<Arc<History>>,
     /// Section `[paths]` of the configuration, for disks that come by the API or from the store.
     pub(super) paths: PathsConfig,
     /// Section `[daemon]` of the configuration.

@@ -46,10 +46,14 @@ impl Loop {
     pub(super) fn import_attainment(&mut self, records: &[(String, Vec<PartRecord>)], ago: u32) {
         for (name, records) in records {
             // A VM that was removed meanwhile has no promises left.
-            if let Some((_, vm)) = self.vms.iter().find(|(_, vm)| vm.name == *name) {
+            let found = self.vms.iter().find(|(_, vm)| vm.name == *name);
+            if let Some((at, id)) = found.map(|(at, vm)| (at, vm.id)) {
                 let mut vms = self.engine.vms_mut();
-                let taken = vms.import_attainment(self.now, vm.id, ago, records);
+                let taken = vms.import_attainment(self.now, id, ago, records);
                 debug_assert!(taken.is_ok(), "a VM that is served is known to the engine");
+                // The history has those seconds already, of the run in which they passed.
+                let judged = vms.close_attainment(self.now, id);
+                self.vms[at].sampled.skip_attainment(judged);
             }
         }
     }

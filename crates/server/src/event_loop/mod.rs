@@ -37,6 +37,7 @@ mod panic_tests;
 mod removal;
 #[cfg(test)]
 mod reply_tests;
+mod sampler;
 mod setup;
 mod slab;
 #[cfg(test)]
@@ -73,6 +74,7 @@ use crate::transfer::PersistedTransfer;
 use device::{Device, LoopParts};
 use frontends::{FrontendContext, Frontends};
 use removal::Removal;
+use sampler::{Sampled, Sampler};
 use target_alerts::TargetAlert;
 use transfers::Transfers;
 use vm_changes::PendingResize;
@@ -178,6 +180,8 @@ struct Vm {
     connections: Arc<VmConnections>,
     /// Times from the parse of a request until its reply was sent, indexed by lane.
     reply_time: Box<[Histogram; 2]>,
+    /// Counters at its last sample for the history.
+    sampled: Sampled,
 }
 
 /// State of one event loop; the module's documentation describes a turn.
@@ -214,6 +218,8 @@ struct Loop {
     /// Notified when a deadline transfer has ended, so that the control thread deletes it from the
     /// store.
     transfer_ended: Arc<Notify>,
+    /// Samples for the history; `None` if there is none.
+    sampler: Option<Sampler>,
     /// True while the timer of the housekeeping is armed.
     ticking: bool,
     /// Time at which the timer of the housekeeping ends.
@@ -264,7 +270,9 @@ impl Loop {
             self.begin_resizes();
             self.device.answer_deactivations();
             self.upkeep();
+            sampler::sample(self);
         }
+        sampler::sample_last(self);
         Ok(Remains {
             flushed: self.flushed,
             transfers: self.export_transfers(),
@@ -274,7 +282,8 @@ impl Loop {
     /// Returns the longest time that the next turn may wait; `None` waits for a completion without
     /// limit.
     fn timeout(&self) -> Option<Duration> {
-        if self.frontends.is_busy() {
+        let samples = self.sampler.as_ref().is_some_and(Sampler::is_sweeping);
+        if self.frontends.is_busy() || samples {
             return Some(Duration::ZERO);
         }
         let mut next = self.engine.next_timeout().unwrap_or(Nanos::MAX);
@@ -428,7 +437,8 @@ impl Loop {
         let warm = self.requests.warm() + self.plumbing.warm();
         let reckons = self.engine.device().is_feasibility_check_due();
         let busy = self.requests.len() > 0 || warm > 0 || self.running_transfers > 0 || reckons;
-        busy || self.phase == Phase::Draining
+        let samples = self.sampler.as_ref().is_some_and(Sampler::needs_tick);
+        busy || samples || self.phase == Phase::Draining
     }
 
     /// Housekeeping, once a second while there is something to do.

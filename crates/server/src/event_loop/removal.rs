@@ -8,7 +8,7 @@
 //! The disks are returned to the sender of the command, because flushing and closing a file may
 //! block.
 
-use super::{Loop, respond};
+use super::{Loop, respond, sampler};
 use crate::backing::Disk;
 use crate::command::{CommandError, Reply};
 
@@ -50,6 +50,7 @@ impl Loop {
         vm.is_removed = true;
         let (id, disks) = (vm.id, std::mem::take(&mut vm.disks));
         self.disconnect(&disks, "its VM was removed");
+        sampler::sample_removed(self, at);
         let removed = self.engine.vms_mut().remove_vm(self.now, id);
         removed.expect("a VM of the loop is one of the engine");
         let vm = Some(at);

@@ -45,6 +45,16 @@ impl<T> Slab<T> {
         self.values.get(at).is_some_and(Option::is_some)
     }
 
+    /// Returns the number of indices, free ones included.
+    pub(super) fn slots(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Returns the value at `at`; `None` if the index is free.
+    pub(super) fn get(&self, at: usize) -> Option<&T> {
+        self.values.get(at)?.as_ref()
+    }
+
     /// Iterates over indices and values, in order of index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         (self.values.iter().enumerate()).filter_map(|(at, value)| Some((at, value.as_ref()?)))

@@ -59,6 +59,7 @@ impl Vms {
             transfers: Default::default(),
             connections: new.connections,
             reply_time: Default::default(),
+            sampled: Default::default(),
         });
         // Ids of removed VMs are reused, so the table stays as long as the most VMs at a time.
         if self.by_id.len() <= id.index() {
@@ -95,6 +96,22 @@ impl Vms {
     /// Iterates over indices and VMs, in order of index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Vm)> {
         self.vms.iter()
+    }
+
+    /// Returns the number of slots: every index is below it.
+    pub(super) fn slots(&self) -> usize {
+        self.vms.slots()
+    }
+
+    /// Returns the VM in a slot, unless the slot is free.
+    pub(super) fn get(&self, at: usize) -> Option<&Vm> {
+        self.vms.get(at)
+    }
+
+    /// Returns the name of the VM with this id; `None` if it was removed.
+    pub(super) fn name_of(&self, id: VmId) -> Option<&str> {
+        let vm = self.get(*self.by_id.get(id.index())?)?;
+        (vm.id == id).then_some(&vm.name)
     }
 
     /// Iterates over VMs, mutably, in order of index.

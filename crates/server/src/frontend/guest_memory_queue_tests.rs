@@ -37,7 +37,9 @@ impl Served {
     fn start(config: &Config) -> Served {
         let prepared = Prepared::open(config, 0, &Files::default()).expect("sound");
         let volumes = prepared.volumes();
-        let (handle, thread) = prepared.spawn((), Arc::new(Notify::new())).expect("starts");
+        let (handle, thread) = prepared
+            .spawn((), Arc::new(Notify::new()), None)
+            .expect("starts");
         Served {
             handle,
             thread,

@@ -78,7 +78,7 @@ impl Devices {
         let start = |index| {
             let prepared = Prepared::open(&config, index, &Files::default());
             let prepared = prepared.unwrap_or_else(|error| panic!("{error}"));
-            let spawned = prepared.spawn((), Arc::new(Notify::new()));
+            let spawned = prepared.spawn((), Arc::new(Notify::new()), None);
             spawned.unwrap_or_else(|error| panic!("{error}")).0
         };
         let loops = (0..POLICIES.len()).map(start).collect();

@@ -67,6 +67,37 @@ pub(super) const STORE_PATH: KeyInfo = KeyInfo::new(
     "the file, created if it does not exist; its directory must exist",
 );
 
+/// Switch of the history.
+pub(super) const HISTORY_ENABLED: KeyInfo = KeyInfo::flag(
+    "enabled",
+    true,
+    "keep the history, at most 64 KiB of memory for each VM that is active",
+);
+
+/// Directory of the history's files.
+pub(super) const HISTORY_DIRECTORY: KeyInfo = KeyInfo::new(
+    "directory",
+    KeyKind::Path,
+    KeyDefault::Unset("beside the store: `tidegate.history` of `tidegate.redb`"),
+    "directory of its files, created if it does not exist; the one that contains it must. Put it \
+     on a disk that serves no VM. Without it and without a store the history ends with the daemon",
+);
+
+/// Bound of the history's files.
+pub(super) const HISTORY_MAX_SIZE: KeyInfo = KeyInfo::number(
+    "max_size",
+    KeyKind::Bytes,
+    256 << 20,
+    (16 << 20, 1 << 40),
+    "largest size of its files together; with more VMs than fit, the history goes back less far",
+);
+
+/// `[history]`
+pub(super) const HISTORY: SectionInfo = SectionInfo {
+    name: "history",
+    keys: &[HISTORY_ENABLED, HISTORY_DIRECTORY, HISTORY_MAX_SIZE],
+};
+
 /// Directories of disks that are not named in the file.
 pub(super) const ALLOW: KeyInfo = KeyInfo::new(
     "allow",
@@ -360,6 +391,11 @@ pub(super) const FILE: SectionInfo = SectionInfo {
             "the file for state that survives a restart",
         ),
         optional(
+            "history",
+            KeyKind::Table(&HISTORY),
+            "what each VM did and where its time went, by the second",
+        ),
+        optional(
             METRICS.name,
             KeyKind::Tables(&METRICS),
             "listeners that serve metrics and health alone",
@@ -422,7 +458,7 @@ mod tests {
             ["", "-access", "-vm", "-objective"].map(|part| format!("configuration{part}.md"));
         let pages = [
             &pages[..],
-            &["tls", "tls-control"].map(|page| format!("{page}.md")),
+            &["tls", "tls-control", "history"].map(|page| format!("{page}.md")),
         ]
         .concat();
         let pages: Vec<_> = pages.iter().map(|page| docs.join(page)).collect();

@@ -5,6 +5,7 @@ use tidegate_core::policy::Policy;
 use tidegate_core::transfers::{Class, Transfer, TransferOutcome, TransferStatus};
 
 use super::*;
+use crate::history::History;
 use crate::transfer::{
     Due, EndedTransfer, Outlook, RunningTransfer, Since, TransferOrder, TransferResult, after,
     between,
@@ -30,6 +31,8 @@ pub(super) struct Pretended {
     pub(super) stored: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     /// Profile of every device.
     pub(super) profile: Option<Arc<Profile>>,
+    /// History; `None`: turned off.
+    pub(super) history: Option<Arc<History>>,
 }
 
 impl Pretended {
@@ -48,6 +51,7 @@ impl Pretended {
             vms: Arc::new(Mutex::new(vms)),
             stored: Arc::default(),
             profile: None,
+            history: None,
         }
     }
 
@@ -231,6 +235,10 @@ impl Inventory for Pretended {
 
     fn problems(&self) -> Vec<Reason> {
         Vec::new()
+    }
+
+    fn history(&self) -> Option<Arc<History>> {
+        self.history.clone()
     }
 }
 

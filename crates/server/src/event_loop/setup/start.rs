@@ -9,11 +9,13 @@ use std::thread::JoinHandle;
 use tidegate_core::time::Nanos;
 use tokio::sync::Notify;
 
+use super::super::sampler::Sampler;
 use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
 use crate::buffer::Pool;
 use crate::command::Command;
 use crate::frontend::request_table::Requests;
+use crate::history::Recording;
 use crate::ring::{Ring, Wake, clock, sys};
 use crate::sandbox::{self, ThreadKind};
 
@@ -26,14 +28,15 @@ const FILES_MAX: u32 = 16_384;
 impl Prepared {
     /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
     /// The thread returns the loop's final state. `transfer_ended` is notified when a deadline
-    /// transfer ends.
+    /// transfer ends; `history` takes samples of VMs and the device.
     ///
     /// # Errors
     /// Fails if the kernel refuses the ring, the eventfd or the thread.
-    pub fn spawn(
+    pub(crate) fn spawn(
         self,
         guard: impl Send + 'static,
         transfer_ended: Arc<Notify>,
+        history: Option<Recording>,
     ) -> Result<(LoopHandle, JoinHandle<io::Result<Remains>>), SetupError> {
         let device = self.name.clone();
         let failed = |what: &'static str| {
@@ -55,7 +58,7 @@ impl Prepared {
             .name(format!("loop {}", self.name))
             .spawn(move || {
                 let _guard = guard;
-                match self.into_loop(commands, wake, transfer_ended) {
+                match self.into_loop(commands, wake, transfer_ended, history) {
                     Ok(event_loop) => {
                         let _ = started.send(Ok(()));
                         run_to_its_end(event_loop)
@@ -81,6 +84,7 @@ impl Prepared {
         commands: Receiver<Command>,
         wake: Arc<Wake>,
         transfer_ended: Arc<Notify>,
+        history: Option<Recording>,
     ) -> io::Result<Loop> {
         // Applies to the calling thread, which is the loop's.
         sys::precise_timers();
@@ -97,6 +101,7 @@ impl Prepared {
         }
         let wake_file = ring.add_file(wake.receiver()?)?;
         let mut plumbing = Pool::new(self.plumbing)?;
+        let sampler = history.map(|history| Sampler::new(history, &self.name, clock()));
         Ok(Loop {
             name: self.name,
             ring,
@@ -120,6 +125,7 @@ impl Prepared {
             given_way_alert: Default::default(),
             running_transfers: 0,
             transfer_ended,
+            sampler,
             ticking: false,
             tick_due: Nanos::ZERO,
             upkeep_due: false,

@@ -25,8 +25,8 @@ use tidegate_nbd::client::{
 use tidegate_nbd::{Command, Extent, NbdError, ReplyStyle, Request};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{
-    Config, ControlConfig, Create, DeviceConfig, DeviceKind, DiskConfig, DiskFormat, ListenAddress,
-    ListenConfig, PathsConfig, SocketOwner, VmConfig,
+    Config, ControlConfig, Create, DeviceConfig, DeviceKind, DiskConfig, DiskFormat, HistoryConfig,
+    ListenAddress, ListenConfig, PathsConfig, SocketOwner, VmConfig,
 };
 use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
 
@@ -38,6 +38,7 @@ pub fn config(dir: &Path) -> Config {
         control: ControlConfig::at(dir.join("control"), 0o600),
         store: None,
         file: None,
+        history: HistoryConfig::beside(None),
         metrics: Vec::new(),
         listeners: vec![ListenConfig {
             address: ListenAddress::Unix {

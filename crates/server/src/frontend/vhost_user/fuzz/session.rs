@@ -119,7 +119,7 @@ impl Device {
             let prepared = Prepared::open(&config, index, &Files::default());
             let prepared = prepared.unwrap_or_else(|error| panic!("{error}"));
             let disks = prepared.volumes();
-            let spawned = prepared.spawn((), Arc::new(Notify::new()));
+            let spawned = prepared.spawn((), Arc::new(Notify::new()), None);
             let (handle, _) = spawned.unwrap_or_else(|error| panic!("{error}"));
             Device::new(handle, disks)
         };

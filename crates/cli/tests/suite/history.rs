@@ -1,0 +1,158 @@
+//! `tidegate history` as its users meet it, and what a daemon that was killed leaves of it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tidegate_nbd::client::{Decoded, Handshake, Progress, Wishes, decode_reply, encode_request};
+use tidegate_nbd::{Command, Request};
+
+use crate::common::{CONFIG, drain_stderr, serve, stderr, stdout, tidegate};
+
+const READS: u64 = 50;
+
+struct Daemon<'a> {
+    child: Child,
+    dir: &'a Path,
+}
+
+impl Daemon<'_> {
+    fn start(dir: &Path) -> Daemon<'_> {
+        let (child, log) = serve(&dir.join("t.toml"));
+        drain_stderr(log);
+        Daemon { child, dir }
+    }
+
+    fn ask(&self, args: &[&str]) -> Output {
+        let socket = self.dir.join("control.sock");
+        tidegate(&[&["--socket", socket.to_str().expect("plain")], args].concat())
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.ask(&[args, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Reads of `oltp` in its history.
+    fn reads(&self, step: &str) -> u64 {
+        let history = self.json(&["history", "oltp", "--step", step]);
+        let intervals = history["intervals"].as_array().expect("a list");
+        intervals
+            .iter()
+            .filter_map(|interval| interval["values"]["reads"].as_u64())
+            .sum()
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        // SIGKILL: nothing is written in the end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{what}: not in a minute"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Reads blocks of a disk, one after the other.
+fn read_disk(socket: &Path, export: &str) {
+    let mut stream = UnixStream::connect(socket).expect("a listener");
+    let mut handshake = Handshake::new(export, Wishes::default());
+    let mut input = Vec::new();
+    let receive = |stream: &mut UnixStream, input: &mut Vec<u8>| {
+        let mut piece = [0; 8192];
+        let n = stream.read(&mut piece).expect("the server answers");
+        assert!(n > 0, "the server closed the connection");
+        input.extend_from_slice(&piece[..n]);
+    };
+    loop {
+        let (used, progress) = handshake
+            .handle(&input)
+            .expect("the server keeps the rules");
+        input.drain(..used);
+        match progress {
+            Progress::NeedMore(_) => receive(&mut stream, &mut input),
+            Progress::Send => {
+                stream.write_all(handshake.output()).expect("taken");
+                let n = handshake.output().len();
+                handshake.consume_output(n);
+            }
+            Progress::Ready(_) => break,
+        }
+    }
+    for cookie in 0..READS {
+        let request = Request {
+            cookie,
+            command: Command::Read { df: false },
+            fua: false,
+            offset: 4096 * cookie,
+            len: 4096,
+        };
+        stream.write_all(&encode_request(&request)).expect("taken");
+        let used = loop {
+            match decode_reply(&input).expect("a reply") {
+                // A simple reply to a read is followed by its bytes.
+                Decoded::Reply(used, _) if input.len() >= used + 4096 => break used + 4096,
+                _ => receive(&mut stream, &mut input),
+            }
+        };
+        input.drain(..used);
+    }
+}
+
+#[test]
+fn a_history_is_shown_and_survives_a_daemon_that_is_killed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = format!("{CONFIG}\n[store]\npath = \"state.redb\"\n");
+    std::fs::write(dir.path().join("t.toml"), text).expect("writable");
+    let daemon = Daemon::start(dir.path());
+    read_disk(&dir.path().join("nbd.sock"), "oltp");
+    until("the reads are sampled", || daemon.reads("1s") == READS);
+    assert_eq!(daemon.reads("10s"), READS);
+
+    let shown = daemon.ask(&["history", "oltp"]);
+    let table = stdout(&shown);
+    assert!(shown.status.success() && table.contains("P99.9"), "{table}");
+    let csv = stdout(&daemon.ask(&["history", "oltp", "-o", "csv"]));
+    assert!(csv.starts_with("from_ms,to_ms,observed_ms,p50_ns"), "{csv}");
+    let idle = stdout(&daemon.ask(&["history", "bulk"]));
+    assert_eq!(idle, "no requests in this span\n");
+    let device = daemon.json(&["history", "--device", "ram"]);
+    assert_eq!(device["device"], "ram");
+    let unknown = daemon.ask(&["history", "nobody"]);
+    assert!(
+        stderr(&unknown).contains("there is no VM \"nobody\""),
+        "{}",
+        stderr(&unknown)
+    );
+    let wrong = daemon.ask(&["history", "oltp", "--from", "-1d", "--step", "1s"]);
+    assert!(stderr(&wrong).contains("intervals"), "{}", stderr(&wrong));
+
+    // A window is written when it ends, every ten seconds.
+    until("the window is written", || {
+        let files = &daemon.json(&["history", "--status"])["files"];
+        assert_eq!(files["failing"], Value::Null);
+        files["bytes"].as_u64().is_some_and(|bytes| bytes > 200)
+    });
+    let status = stdout(&daemon.ask(&["history", "--status"]));
+    assert!(status.contains("state.history"), "{status}");
+    drop(daemon);
+    let daemon = Daemon::start(dir.path());
+    until("the files are read", || daemon.reads("1s") == READS);
+    assert_eq!(daemon.reads("10s"), READS);
+    let recorded = daemon.json(&["history", "oltp"])["recorded"].clone();
+    assert_eq!(recorded.as_array().map(Vec::len), Some(2), "{recorded}");
+}

@@ -1,0 +1,214 @@
+//! Counters of a VM at its last sample, and their differences.
+
+use std::sync::Arc;
+
+use tidegate_core::attainment::{Cause, Part, PartSeconds};
+use tidegate_core::request::{Account, Op, VmId};
+use tidegate_core::stats::{BEHIND, Histogram, VmStats};
+use tidegate_core::time::Nanos;
+use tidegate_history::column::{Column, Values};
+use tidegate_history::latency::Latency;
+use tidegate_history::recorder;
+use tidegate_history::sample::{Key, Sample};
+
+use super::removed;
+
+/// Counters of a VM at its last sample: some 400 bytes, and 4 for each bucket between its shortest
+/// and its longest latency.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    key: Option<Key>,
+    values: [u64; 7],
+    account: Account,
+    latency: Buckets,
+    behind: [(Option<VmId>, Nanos); BEHIND],
+    parts: [PartSeconds; 5],
+}
+
+/// Buckets of a histogram from the first that is not empty to the last.
+#[derive(Debug, Default)]
+struct Buckets {
+    first: usize,
+    counts: Box<[u32]>,
+}
+
+impl Buckets {
+    /// Returns what a histogram has counted since, and keeps its counts.
+    fn difference(&mut self, histogram: &Histogram) -> Latency {
+        let now = histogram.buckets();
+        let used = now.iter().position(|&count| count > 0);
+        let Some(first) = used else {
+            return Latency::default();
+        };
+        let last = now.iter().rposition(|&count| count > 0).unwrap_or(first);
+        if first != self.first || last - first + 1 != self.counts.len() {
+            // Buckets never become empty again, so the range only grows.
+            let mut wider = vec![0; last - first + 1];
+            let at = self.first.saturating_sub(first);
+            if !self.counts.is_empty() {
+                wider[at..at + self.counts.len()].copy_from_slice(&self.counts);
+            }
+            (self.first, self.counts) = (first, wider.into());
+        }
+        let mut cells = Vec::new();
+        for (at, (before, &count)) in self.counts.iter_mut().zip(&now[first..]).enumerate() {
+            if count != *before {
+                cells.push(((first + at) as u16, u64::from(count.wrapping_sub(*before))));
+                *before = count;
+            }
+        }
+        Latency::new(cells)
+    }
+}
+
+/// Columns of each part of an objective: kept, missed and stalled seconds.
+const PARTS: [(Part, Column, Column, Option<Column>); 5] = [
+    (
+        Part::Reservation,
+        Column::ReservationKept,
+        Column::ReservationMissed,
+        Some(Column::ReservationStalled),
+    ),
+    (
+        Part::Latency,
+        Column::LatencyKept,
+        Column::LatencyMissed,
+        Some(Column::LatencyStalled),
+    ),
+    (
+        Part::Target,
+        Column::TargetKept,
+        Column::TargetMissed,
+        Some(Column::TargetStalled),
+    ),
+    (Part::Limit, Column::LimitKept, Column::LimitMissed, None),
+    (
+        Part::Transfer,
+        Column::TransferKept,
+        Column::TransferMissed,
+        None,
+    ),
+];
+
+/// Columns of the causes of missed seconds.
+const MISSED_BY: [(Cause, Column); 4] = [
+    (Cause::OwnLimit, Column::MissedByOwnLimit),
+    (Cause::Others, Column::MissedByOthers),
+    (Cause::Device, Column::MissedByDevice),
+    (Cause::Policy, Column::MissedByPolicy),
+];
+
+impl Counters {
+    /// Returns the key of the VM's series.
+    pub(super) fn key(&mut self, name: &str) -> Key {
+        self.key.get_or_insert_with(|| recorder::vm(name)).clone()
+    }
+
+    /// Leaves seconds that were judged so far out of the next difference.
+    pub(super) fn skip_attainment(&mut self, judged: [PartSeconds; 5]) {
+        self.parts = judged;
+    }
+
+    /// Returns what a VM has done since the last call; the interval is set by the caller.
+    /// `name_of` returns the name of another VM, unless it was removed.
+    pub(super) fn difference<'a>(
+        &mut self,
+        stats: &VmStats,
+        judged: Option<[PartSeconds; 5]>,
+        name_of: impl Fn(VmId) -> Option<&'a str>,
+    ) -> Sample {
+        let mut values = Values::default();
+        let now = counts(stats);
+        for ((column, now), before) in now.into_iter().zip(&mut self.values) {
+            values[column] = now.saturating_sub(std::mem::replace(before, now));
+        }
+        let before = std::mem::replace(&mut self.account, stats.account);
+        let times = stats
+            .account
+            .to_nanos_array()
+            .into_iter()
+            .zip(before.to_nanos_array());
+        for (column, (now, before)) in Column::CAUSES.into_iter().zip(times) {
+            // Each sum is rounded, not the difference, so that nothing gets lost.
+            values[column] = (now / 1000).saturating_sub(before / 1000);
+        }
+        if let Some(judged) = judged {
+            self.judged(&judged, &mut values);
+        }
+        Sample {
+            values,
+            latency: self.latency.difference(&stats.latency),
+            behind: self.waited_behind(stats, name_of),
+            ..Sample::default()
+        }
+    }
+
+    fn judged(&mut self, now: &[PartSeconds; 5], values: &mut Values) {
+        for (part, kept, missed, stalled) in PARTS {
+            let (now, before) = (now[part as usize], &mut self.parts[part as usize]);
+            let missed_of =
+                |seconds: &PartSeconds| seconds.missed_s.iter().map(|&s| u64::from(s)).sum::<u64>();
+            // The counts begin anew when the promise changes.
+            let anew = now.kept_s < before.kept_s || missed_of(&now) < missed_of(before);
+            if anew {
+                *before = PartSeconds::default();
+            }
+            values[kept] = now.kept_s - before.kept_s;
+            values[missed] = missed_of(&now) - missed_of(before);
+            if let Some(stalled) = stalled {
+                values[stalled] = now.stalled_s.saturating_sub(before.stalled_s).into();
+            }
+            for (cause, column) in MISSED_BY {
+                let of = |seconds: &PartSeconds| u64::from(seconds.missed_s[cause as usize]);
+                values[column] += of(&now).saturating_sub(of(before));
+            }
+            *before = now;
+        }
+    }
+
+    /// Returns the VMs that were waited for since, with microseconds. An estimate, as the engine's
+    /// table is: an entry that is new in it has inherited the time of the one that it replaced.
+    fn waited_behind<'a>(
+        &mut self,
+        stats: &VmStats,
+        name_of: impl Fn(VmId) -> Option<&'a str>,
+    ) -> Vec<(Arc<str>, u64)> {
+        let mut now = [(None, Nanos::ZERO); BEHIND];
+        for (entry, (vm, waited)) in now.iter_mut().zip(stats.waited_behind()) {
+            *entry = (Some(vm), waited);
+        }
+        let before = std::mem::replace(&mut self.behind, now);
+        let least = before
+            .iter()
+            .map(|(_, waited)| *waited)
+            .min()
+            .unwrap_or_default();
+        let since = |&(vm, waited): &(Option<VmId>, Nanos)| {
+            let vm = vm?;
+            let known = before.iter().find(|(known, _)| *known == Some(vm));
+            let before = known.map_or(least, |(_, waited)| *waited);
+            let micros = (waited.0 / 1000).saturating_sub(before.0 / 1000);
+            (micros > 0).then(|| (name_of(vm).map_or_else(removed, Arc::from), micros))
+        };
+        now.iter().filter_map(since).collect()
+    }
+}
+
+/// Returns the counters that a sample has, by column.
+fn counts(stats: &VmStats) -> [(Column, u64); 7] {
+    let [read, write, flush, discard, zeroes] = Op::ALL.map(|op| *stats.op(op));
+    let others = [flush, discard, zeroes];
+    let errors = Op::ALL.map(|op| stats.op(op).errors);
+    [
+        (Column::Reads, read.ops),
+        (Column::ReadBytes, read.bytes),
+        (Column::Writes, write.ops),
+        (Column::WriteBytes, write.bytes),
+        (Column::Others, others.iter().map(|count| count.ops).sum()),
+        (
+            Column::OtherBytes,
+            others.iter().map(|count| count.bytes).sum(),
+        ),
+        (Column::Errors, errors.iter().sum()),
+    ]
+}
