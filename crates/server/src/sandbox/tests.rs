@@ -75,7 +75,8 @@ fn calls_of_fcntl() -> Vec<(&'static str, i32)> {
 /// Calls by which injected code would reach files, sockets and programs.
 fn calls_for_files() -> Vec<(&'static str, i32)> {
     let path = PASSWORDS.as_ptr() as usize;
-    let program = c"/bin/true".as_ptr() as usize;
+    // Where it is not refused it takes the place of the tests, whose end has to be a failure then.
+    let program = c"/bin/false".as_ptr() as usize;
     let at = libc::AT_FDCWD as usize;
     let (inet, stream) = (libc::AF_INET as usize, libc::SOCK_STREAM as usize);
     vec![
