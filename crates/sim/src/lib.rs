@@ -25,4 +25,5 @@ pub mod scenario;
 pub mod seed;
 pub mod torture;
 mod torture_rng;
+pub mod what_if;
 pub mod world;

@@ -109,6 +109,7 @@ fn replay(trace: &Trace) {
     for (mode, factor) in [
         (Mode::NextWhenDone, 100.0),
         (Mode::Timed(Factor::new(0.001)), 0.1),
+        (Mode::Thinking(1), 1.0),
     ] {
         let mut replay = Replay::new(trace, None, None).expect("it has a request");
         (replay.mode, replay.size_factor) = (mode, Factor::new(factor));

@@ -12,6 +12,7 @@
 
 pub mod arrival_process;
 pub mod deadline;
+pub mod dependence;
 mod error;
 mod factor;
 pub mod fio;

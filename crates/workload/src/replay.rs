@@ -21,6 +21,11 @@ pub enum Mode {
     Timed(Factor),
     /// One after the other: the next when the last is done.
     NextWhenDone,
+    /// In order, so that a fixed number of requests is outstanding or thought about: each end lets
+    /// the next request come, a think time of its own later ([`crate::dependence`]).
+    /// [`Record::at`] is the think time. The first so many requests follow no end, and theirs count
+    /// from the start.
+    Thinking(u32),
 }
 
 /// Requests of a trace, shared by all workloads that replay them.
@@ -30,6 +35,25 @@ struct Requests {
     /// Hash of the content. Debug output has it instead of the content, so that it stays short and
     /// still tells traces apart.
     digest: u64,
+}
+
+impl Requests {
+    fn new(all: Vec<Record>) -> Requests {
+        let digest = all.iter().fold(all.len() as u64, |digest, r| {
+            let op = match r.op {
+                Op::Read => 1,
+                Op::Discard => 2,
+                Op::Flush => 3,
+                Op::WriteZeroes => 8,
+                Op::Write => 4 * u64::from(r.fua),
+            };
+            let what = u64::from(r.disk) << 32 | op;
+            let parts = [r.at.0, r.offset, u64::from(r.len), what];
+            (parts.into_iter()).fold(digest, |digest, part| mix(digest ^ mix(part)))
+        });
+        let all = all.into();
+        Requests { all, digest }
+    }
 }
 
 /// Prints the number and the hash of the requests instead of the requests.
@@ -87,25 +111,39 @@ impl Replay {
                 disks - 1
             });
         }
-        let digest = all.iter().fold(all.len() as u64, |digest, r| {
-            let op = match r.op {
-                Op::Read => 1,
-                Op::Discard => 2,
-                _ => 4 * u64::from(r.fua),
-            };
-            let what = u64::from(r.disk) << 32 | op;
-            let parts = [r.at.0, r.offset, u64::from(r.len), what];
-            (parts.into_iter()).fold(digest, |digest, part| mix(digest ^ mix(part)))
-        });
-        let all = all.into();
         Some(Replay {
-            requests: Requests { all, digest },
+            requests: Requests::new(all),
             disks,
             mode: Mode::NextWhenDone,
             size_factor: Factor::ONE,
             looped: false,
             pause: None,
         })
+    }
+
+    /// Replays requests in [`Mode::Thinking`], whose [`Record::at`] are think times and whose disk
+    /// is 0: `first` come at the start, each of the `rest` follows an end. With `looped` the rest
+    /// comes again and again. Returns `None` if there is no first request.
+    pub fn thinking(first: Vec<Record>, rest: Vec<Record>) -> Option<Replay> {
+        let depth = u32::try_from(first.len()).ok().filter(|&depth| depth > 0)?;
+        let mut records = first;
+        records.extend(rest);
+        Some(Replay {
+            requests: Requests::new(records),
+            disks: 1,
+            mode: Mode::Thinking(depth),
+            size_factor: Factor::ONE,
+            looped: false,
+            pause: None,
+        })
+    }
+
+    /// Returns the place of the request that follows the last one if the replay is repeated.
+    pub(crate) fn repeats_from(&self) -> usize {
+        match self.mode {
+            Mode::Thinking(depth) => depth as usize,
+            Mode::Timed(_) | Mode::NextWhenDone => 0,
+        }
     }
 
     /// Requests in the order of their times.

@@ -108,7 +108,7 @@ impl TraceReplay {
             rounds: 0,
             period: match replay.mode {
                 Mode::Timed(factor) => replay.period(factor),
-                Mode::NextWhenDone => Nanos::ZERO,
+                Mode::NextWhenDone | Mode::Thinking(_) => Nanos::ZERO,
             },
             whole: None,
             whole_fua: false,
@@ -136,7 +136,7 @@ impl TraceReplay {
             offset: self.at,
             len: len as u32,
             fua: op == Op::Write && (self.fua || self.whole_fua),
-            waits: first && self.replay.mode == Mode::NextWhenDone,
+            waits: first && !matches!(self.replay.mode, Mode::Timed(_)),
             pause: Nanos::ZERO,
         };
         (self.at, self.left) = (self.at + len, self.left - len);
@@ -145,6 +145,11 @@ impl TraceReplay {
 
     /// Draws the pause before this piece, which was returned last.
     pub(crate) fn pause(&self, io: &Io, rng: &mut Pcg64Mcg) -> Nanos {
+        if matches!(self.replay.mode, Mode::Thinking(_)) {
+            // Only the first piece of a request has to wait for its think time.
+            let record = &self.replay.records()[self.next - 1];
+            return if io.waits { record.at } else { Nanos::ZERO };
+        }
         let is_first = self.rounds == 0 && self.next == 1;
         match self.replay.pause {
             Some(time) if io.waits && !is_first => time.draw(rng),
@@ -156,10 +161,10 @@ impl TraceReplay {
     fn begin(&mut self) -> Option<()> {
         let all = self.replay.records();
         if self.next == all.len() {
-            if !self.replay.looped {
+            if self.ends() {
                 return None;
             }
-            (self.next, self.rounds) = (0, self.rounds + 1);
+            (self.next, self.rounds) = (self.replay.repeats_from(), self.rounds + 1);
         }
         let record = &all[self.next];
         let (at, bytes) = self.map.place(record);
@@ -170,7 +175,7 @@ impl TraceReplay {
             op: record.op,
             at: match self.replay.mode {
                 Mode::Timed(factor) => Nanos(before.saturating_add(factor.mul_floor(record.at.0))),
-                Mode::NextWhenDone => Nanos::ZERO,
+                Mode::NextWhenDone | Mode::Thinking(_) => Nanos::ZERO,
             },
             bytes,
         });
@@ -181,7 +186,12 @@ impl TraceReplay {
 
     /// Returns true if [`TraceReplay::next`] returns no more pieces.
     pub(crate) fn is_over(&self) -> bool {
-        self.left == 0 && self.next == self.replay.request_count() && !self.replay.looped
+        self.left == 0 && self.next == self.replay.request_count() && self.ends()
+    }
+
+    /// Returns true if nothing follows the last request.
+    fn ends(&self) -> bool {
+        !self.replay.looped || self.replay.repeats_from() == self.replay.request_count()
     }
 
     /// Returns the request to which the piece returned last belongs.

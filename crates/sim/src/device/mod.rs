@@ -33,6 +33,7 @@ mod results;
 mod setup;
 mod slab;
 mod tally;
+mod thoughts;
 mod transfer_path;
 mod transfers;
 mod transport;

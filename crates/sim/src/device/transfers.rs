@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 use tidegate_workload::deadline::Deadline;
+use tidegate_workload::replay::Mode;
 use tidegate_workload::spec::Workload;
 
 /// Transfer that has begun and is not done.
@@ -56,6 +57,8 @@ impl Transfers {
     /// Transfers of a copy of this workload; `None` if it has none.
     pub(super) fn of_workload(workload: &Workload) -> Option<Box<Transfers>> {
         let whole = match (&workload.replay, workload.deadline, workload.io_size) {
+            // Which request is issued next depends on its think time, not on its place.
+            (Some(replay), _, _) if matches!(replay.mode, Mode::Thinking(_)) => return None,
             (Some(_), _, _) => None,
             (None, Some(_), Some(bytes)) => Some(bytes),
             _ => return None,

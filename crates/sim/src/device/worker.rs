@@ -9,6 +9,7 @@
 //!                      +---------------------------------------------------+
 //! ```
 
+use super::thoughts::Thoughts;
 use super::transfers::{Transfer, Transfers};
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::request::Op;
@@ -74,6 +75,8 @@ enum WorkerFlow {
     Timed {
         start: Nanos,
     },
+    /// Replay with a think time before each request, as many at once as the depth.
+    Thoughts(Thoughts),
 }
 
 /// Next step of a worker.
@@ -91,12 +94,14 @@ impl Worker {
     /// Worker of a VM, by the VM's index, that has not begun.
     pub(super) fn new(vm: u32, workload: &Workload, source: Source, rng: Pcg64Mcg) -> Worker {
         // A replay has a closed flow in its description, whose `iodepth` bounds its pieces.
-        let timed =
-            (workload.replay.as_ref()).is_some_and(|replay| replay.mode != Mode::NextWhenDone);
+        let mode = workload.replay.as_ref().map(|replay| replay.mode);
         let (flow, iodepth) = match &workload.flow {
-            Flow::Closed { iodepth, .. } if timed => {
+            Flow::Closed { iodepth, .. } if matches!(mode, Some(Mode::Timed(_))) => {
                 let start = Nanos::ZERO;
                 (WorkerFlow::Timed { start }, *iodepth)
+            }
+            Flow::Closed { iodepth, .. } if matches!(mode, Some(Mode::Thinking(_))) => {
+                (WorkerFlow::Thoughts(Thoughts::default()), *iodepth)
             }
             Flow::Closed {
                 iodepth,
@@ -204,6 +209,9 @@ impl Worker {
     /// Next step at `now`; to be asked until it issues nothing. Returns [`Step::At`] once for each
     /// time at which it is to be woken.
     pub(super) fn step(&mut self, now: Nanos) -> Step {
+        if let WorkerFlow::Thoughts(_) = self.flow {
+            return self.think(now);
+        }
         if self.life != Life::Running || self.resting || !self.may_issue() {
             return Step::Wait;
         }
@@ -231,11 +239,38 @@ impl Worker {
         Step::Issue(io, since)
     }
 
+    /// Next step of a replay with think times: each end lets the next request come.
+    fn think(&mut self, now: Nanos) -> Step {
+        let WorkerFlow::Thoughts(thoughts) = &mut self.flow else {
+            unreachable!("only such a replay thinks");
+        };
+        if self.life != Life::Running {
+            return Step::Wait;
+        }
+        while thoughts.len() + (self.outstanding as usize) < self.iodepth as usize {
+            let Some(io) = self.source.next(&mut self.rng) else {
+                break;
+            };
+            thoughts.plan(now, io);
+        }
+        if let Some(io) = thoughts.take_due(now) {
+            self.outstanding += 1;
+            if thoughts.len() == 0 && self.source.is_over() {
+                self.life = Life::Over;
+            }
+            return Step::Issue(io, now);
+        }
+        match thoughts.next() {
+            Some(at) => self.wake_at(at),
+            None => Step::Wait,
+        }
+    }
+
     /// Time since which the request that may be issued at `now` has been wanted, or the step
     /// instead where it is not wanted yet.
     fn wanted(&mut self, now: Nanos) -> Result<Nanos, Step> {
         match &mut self.flow {
-            WorkerFlow::Closed => Ok(now),
+            WorkerFlow::Closed | WorkerFlow::Thoughts(_) => Ok(now),
             WorkerFlow::Thinking { paused: true, .. } => Err(Step::Wait),
             WorkerFlow::Thinking {
                 think,
@@ -338,7 +373,9 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::seed::generator;
+    use tidegate_workload::replay::Replay;
     use tidegate_workload::time::TimeDistribution;
+    use tidegate_workload::trace::{Record, Took};
 
     fn worker(workload: &Workload) -> Worker {
         let source = Source::new(workload, 0, 1 << 20, 512).expect("it fits the disk");
@@ -391,6 +428,45 @@ mod tests {
         assert_eq!(worker.step(Nanos(6)), Step::Wait, "said once");
         worker.woken();
         assert!(matches!(worker.step(Nanos(106)), Step::Issue(..)));
+    }
+
+    #[test]
+    fn each_end_lets_one_request_come_after_its_think_time() {
+        let record = |at| Record {
+            at: Nanos(at),
+            disk: 0,
+            op: Op::Read,
+            fua: false,
+            offset: 0,
+            len: 4096,
+            took: Took::UNKNOWN,
+        };
+        // Two come by themselves, one of them late, and two follow ends.
+        let replay = Replay::thinking(vec![record(5), record(70)], vec![record(10), record(0)]);
+        let workload = Workload {
+            replay,
+            flow: Flow::Closed {
+                iodepth: 2,
+                think: None,
+            },
+            ..Workload::default()
+        };
+        let mut worker = worker(&workload);
+        assert_eq!(worker.step(Nanos(0)), Step::At(Nanos(5)));
+        worker.woken();
+        assert!(matches!(worker.step(Nanos(5)), Step::Issue(_, Nanos(5))));
+        assert_eq!(worker.step(Nanos(5)), Step::At(Nanos(70)));
+        worker.request_over();
+        assert_eq!(worker.step(Nanos(30)), Step::At(Nanos(40)));
+        worker.woken();
+        assert!(matches!(worker.step(Nanos(40)), Step::Issue(_, Nanos(40))));
+        assert_eq!(worker.step(Nanos(40)), Step::At(Nanos(70)));
+        worker.woken();
+        assert!(matches!(worker.step(Nanos(70)), Step::Issue(_, Nanos(70))));
+        assert_eq!(worker.step(Nanos(70)), Step::Wait, "both are outstanding");
+        worker.request_over();
+        assert!(matches!(worker.step(Nanos(90)), Step::Issue(_, Nanos(90))));
+        assert!(worker.is_over() && !worker.is_idle());
     }
 
     #[test]

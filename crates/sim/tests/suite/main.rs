@@ -18,4 +18,5 @@ mod torture_planted;
 mod torture_regressions;
 mod transfers;
 mod tuned;
+mod what_if;
 mod world;

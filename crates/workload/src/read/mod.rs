@@ -173,7 +173,7 @@ fn read_replay(
         (Some(field), _) => field.number(&keys::IODEPTH)? as u32,
         // Times of the trace hold only below the depth, hence the depth of an open loop.
         (None, Mode::Timed(_)) => OPEN_DEPTH,
-        (None, Mode::NextWhenDone) => 1,
+        (None, Mode::NextWhenDone | Mode::Thinking(_)) => 1,
     };
     fine.then_some(Workload {
         sizes: sizes?,

@@ -273,3 +273,68 @@ proptest! {
         prop_assert_eq!(index, Some(records.len() as u64 - 1));
     }
 }
+
+/// Chain of requests with their think times: a read, a flush, a forced write and a discard.
+fn chain() -> Replay {
+    let record = |at, op, offset, len| Record {
+        at: Nanos(at),
+        disk: 0,
+        op,
+        fua: op == Op::Write,
+        offset,
+        len,
+        took: crate::trace::Took::UNKNOWN,
+    };
+    let records = [
+        record(70, Op::Read, 0, 4096),
+        record(0, Op::Flush, 0, 0),
+        record(20, Op::Write, 8192, 512),
+        record(30, Op::Discard, 1 << 20, 100 << 10),
+    ];
+    let rest = records[1..].to_vec();
+    Replay::thinking(records[..1].to_vec(), rest).expect("requests")
+}
+
+#[test]
+fn a_chain_thinks_before_each_request_and_repeats_those_that_follow_an_end() {
+    assert_eq!(Replay::thinking(Vec::new(), Vec::new()), None);
+    let mut replay = chain();
+    replay.looped = true;
+    let workload = Workload {
+        replay: Some(replay),
+        sizes: std::array::from_fn(|_| Sizes::fixed(64 << 10)),
+        ..Workload::default()
+    };
+    assert_eq!(workload.check(), Ok(()));
+    let all = pieces(&workload, 4 << 20, 512, 9);
+    let found: Vec<_> = (all.iter())
+        .map(|(io, _)| (io.pause.0, io.waits, io.op, io.offset, io.len, io.fua))
+        .collect();
+    let round = [
+        (70, true, Op::Read, 0, 4096, false),
+        (0, true, Op::Flush, 0, 0, false),
+        (20, true, Op::Write, 8192, 512, true),
+        (30, true, Op::Discard, 1 << 20, 64 << 10, false),
+        (
+            0,
+            false,
+            Op::Discard,
+            (1 << 20) + (64 << 10),
+            36 << 10,
+            false,
+        ),
+    ];
+    assert_eq!(found, [&round[..], &round[1..]].concat());
+    assert!(all.iter().all(|(_, whole)| whole.at == Nanos::ZERO));
+    let mut alone = Replay::thinking(vec![chain().records()[0]], Vec::new()).expect("one");
+    alone.looped = true;
+    let workload = Workload {
+        replay: Some(alone),
+        ..Workload::default()
+    };
+    assert_eq!(
+        pieces(&workload, 4 << 20, 512, 9).len(),
+        1,
+        "nothing follows"
+    );
+}
