@@ -157,7 +157,7 @@ fn set_processors(scenario: &mut Scenario, processors: Processors) -> Option<Pro
 }
 
 /// Returns a model by name or by a path relative to the current directory.
-fn find_model(name: &str) -> Result<catalogue::Entry> {
+pub(crate) fn find_model(name: &str) -> Result<catalogue::Entry> {
     model::find(name, Path::new("")).map_err(|what| {
         let problem = Problem::new(what).at("--device");
         problem

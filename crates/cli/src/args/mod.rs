@@ -19,6 +19,7 @@ mod transfer;
 mod value;
 mod vcpu;
 mod vhost_user_blk;
+mod what_if;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -62,6 +63,7 @@ pub(crate) use value::{DiskArg, all_policies, parse_policy};
 use value::{parse_param, whole};
 pub(crate) use vcpu::{VcpuCommand, VcpuCompareArgs, VcpuSimArgs};
 pub(crate) use vhost_user_blk::{Content, VhostUserBlkArgs};
+pub(crate) use what_if::{ObjectivePart, WhatIfArgs};
 
 use crate::completion;
 
@@ -507,6 +509,9 @@ Examples:
     /// Analyse block traces
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Replay a recording under other policies and objectives, in virtual time
+    #[command(after_help = what_if::HELP)]
+    Whatif(WhatIfArgs),
     /// Simulate vCPU schedulers of a host, in virtual time
     #[command(subcommand)]
     Vcpu(VcpuCommand),

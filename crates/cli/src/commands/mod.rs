@@ -29,6 +29,7 @@ mod transfer;
 mod vcpu;
 mod vhost_user_blk;
 mod vm;
+mod what_if;
 mod wording;
 
 use anyhow::Result;
@@ -70,6 +71,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Agent(args) => agent::run(&args, out),
         Command::Place(command) => place::run(&command, out),
         Command::Trace(command) => trace::run(command, out),
+        Command::Whatif(args) => what_if::run(&args, out),
         Command::Vcpu(VcpuCommand::List) => vcpu::list(out),
         Command::Vcpu(VcpuCommand::Compare(args)) => vcpu::compare(&args, out),
         Command::Vcpu(VcpuCommand::Sim(args)) => vcpu::sim(&args, out),

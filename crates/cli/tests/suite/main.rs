@@ -19,3 +19,4 @@ mod simulation;
 mod trace;
 mod vcpu;
 mod vhost_user_blk;
+mod what_if;
