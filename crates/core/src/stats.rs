@@ -509,8 +509,7 @@ impl Totals {
         for times in entries.iter().map(Answer::times) {
             let each = histograms.iter_mut().zip(&mut longest).zip(times);
             for ((histogram, longest), time) in each {
-                let bucket = &mut histogram.buckets[bucket_of(time)];
-                *bucket = bucket.saturating_add(1);
+                histogram.enter(bucket_of(time), 1);
                 *longest = (*longest).max(time);
             }
         }

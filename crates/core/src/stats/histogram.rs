@@ -15,7 +15,10 @@ pub(super) const BUCKETS: usize = OCTAVES as usize * SUB_BUCKETS;
 /// Log-linear histogram of times, of fixed size: recording never allocates.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
+    /// Counts modulo 2^32.
     pub(super) buckets: Box<[u32; BUCKETS]>,
+    /// Multiples of 2^32 in the counts; `None` until one reaches that.
+    carries: Option<Box<[u32; BUCKETS]>>,
     pub(super) count: u64,
     sum: Nanos,
     max: Nanos,
@@ -25,6 +28,7 @@ impl Default for Histogram {
     fn default() -> Self {
         Histogram {
             buckets: Box::new([0; BUCKETS]),
+            carries: None,
             count: 0,
             sum: Nanos::ZERO,
             max: Nanos::ZERO,
@@ -45,9 +49,19 @@ impl core::fmt::Debug for Histogram {
 impl Histogram {
     /// Counts one time.
     pub fn record(&mut self, t: Nanos) {
-        let bucket = &mut self.buckets[bucket_of(t)];
-        *bucket = bucket.saturating_add(1);
+        self.enter(bucket_of(t), 1);
         self.add_totals(1, t, t);
+    }
+
+    /// Adds `n` to a bucket, which may exceed 2^32.
+    pub(super) fn enter(&mut self, bucket: usize, n: u64) {
+        let sum = u64::from(self.buckets[bucket]) + n;
+        self.buckets[bucket] = sum as u32;
+        let carry = (sum >> 32) as u32;
+        if carry > 0 {
+            let carries = self.carries.get_or_insert_with(|| Box::new([0; BUCKETS]));
+            carries[bucket] = carries[bucket].saturating_add(carry);
+        }
     }
 
     /// Adds to the totals the `count` times that were entered in [`Histogram::buckets`] directly.
@@ -60,8 +74,8 @@ impl Histogram {
 
     /// Counts the times of another histogram as well.
     pub fn add(&mut self, other: &Histogram) {
-        for (bucket, n) in self.buckets.iter_mut().zip(other.buckets.iter()) {
-            *bucket = bucket.saturating_add(*n);
+        for bucket in 0..BUCKETS {
+            self.enter(bucket, other.in_bucket(bucket));
         }
         self.count += other.count;
         self.sum += other.sum;
@@ -71,6 +85,7 @@ impl Histogram {
     /// Removes all times and keeps the memory.
     pub fn clear(&mut self) {
         self.buckets.fill(0);
+        self.carries = None;
         (self.count, self.sum, self.max) = (0, Nanos::ZERO, Nanos::ZERO);
     }
 
@@ -97,7 +112,7 @@ impl Histogram {
     /// Returns an upper bound of the `q`-quantile, at most 6 % above it, for `q` of 0 to 1. Zero
     /// when nothing was counted.
     pub fn quantile(&self, q: f64) -> Nanos {
-        let total: u64 = self.buckets.iter().map(|&n| n as u64).sum();
+        let total: u64 = self.iter().map(|(_, n)| n).sum();
         // At least the first: the 0-quantile is the smallest time.
         let rank = ((q.clamp(0.0, 1.0) * total as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -111,17 +126,22 @@ impl Histogram {
         self.max
     }
 
-    /// Returns the counts of all buckets, which saturate at `u32::MAX`. The first 16 divide the
-    /// octave from 1024 ns on, and so on; the first also counts all shorter times, the last all
-    /// longer ones.
+    /// Returns the counts of all buckets modulo 2^32. The first 16 divide the octave from 1024 ns
+    /// on, and so on; the first also counts all shorter times, the last all longer ones.
     pub fn buckets(&self) -> &[u32] {
         &*self.buckets
     }
 
+    fn in_bucket(&self, bucket: usize) -> u64 {
+        let carry = self.carries.as_ref().map_or(0, |carries| carries[bucket]);
+        u64::from(carry) << 32 | u64::from(self.buckets[bucket])
+    }
+
     /// Returns the buckets that are not empty, in order: exclusive upper bound and count.
     pub fn iter(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
-        let used = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
-        used.map(|(i, &n)| (upper_bound(i), n as u64))
+        let all = (0..BUCKETS).map(|bucket| (bucket, self.in_bucket(bucket)));
+        let used = all.filter(|(_, n)| *n > 0);
+        used.map(|(bucket, n)| (upper_bound(bucket), n))
     }
 }
 
@@ -141,4 +161,31 @@ fn upper_bound(bucket: usize) -> Nanos {
     let octave = (bucket >> SUB_BUCKET_BITS) as u32 + FIRST_OCTAVE;
     let sub = (bucket & (SUB_BUCKETS - 1)) as u64 + 1;
     Nanos((1 << octave) + (sub << (octave - SUB_BUCKET_BITS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_count_beyond_their_words() {
+        let (short, long) = (Nanos::from_micros(50), Nanos::from_millis(9));
+        let mut histogram = Histogram::default();
+        histogram.enter(bucket_of(short), u64::from(u32::MAX));
+        histogram.add_totals(u64::from(u32::MAX), Nanos::ZERO, short);
+        (0..3).for_each(|_| histogram.record(short));
+        histogram.record(long);
+        let counts: Vec<u64> = histogram.iter().map(|(_, n)| n).collect();
+        assert_eq!(counts, [(1 << 32) + 2, 1]);
+        assert_eq!(histogram.buckets()[bucket_of(short)], 2);
+        assert!(histogram.quantile(0.99) < Nanos::from_micros(54));
+        let mut twice = histogram.clone();
+        twice.add(&histogram);
+        assert_eq!(
+            twice.iter().map(|(_, n)| n).sum::<u64>(),
+            2 * ((1 << 32) + 3)
+        );
+        twice.clear();
+        assert_eq!(twice, Histogram::default());
+    }
 }

@@ -38,8 +38,9 @@ pub(crate) use files::FilesState;
 /// Samples of one turn of an event loop. Ends are by the monotonic clock, in milliseconds.
 pub(crate) type Batch = Vec<(Key, Sample)>;
 
-/// Batches that wait for the history thread, of some 10 KiB each.
-const BATCHES_MAX: usize = 256;
+/// Batches that wait for the history thread, of up to 16 samples and some 10 KiB each. Once in five
+/// minutes the thread makes the coarse points of all VMs, and takes none meanwhile.
+const BATCHES_MAX: usize = 1024;
 /// Queries that are answered at a time, so that many clients do not take much memory.
 const QUERIES_MAX: usize = 2;
 /// Time that the end of the daemon waits for the files.

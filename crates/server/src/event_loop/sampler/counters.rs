@@ -36,18 +36,21 @@ impl Buckets {
     /// Returns what a histogram has counted since, and keeps its counts.
     fn difference(&mut self, histogram: &Histogram) -> Latency {
         let now = histogram.buckets();
-        let used = now.iter().position(|&count| count > 0);
-        let Some(first) = used else {
+        let is_used = |count: &u32| *count > 0;
+        let (Some(mut first), Some(mut last)) =
+            (now.iter().position(is_used), now.iter().rposition(is_used))
+        else {
             return Latency::default();
         };
-        let last = now.iter().rposition(|&count| count > 0).unwrap_or(first);
-        if first != self.first || last - first + 1 != self.counts.len() {
-            // Buckets never become empty again, so the range only grows.
+        if !self.counts.is_empty() {
+            // A count that wraps around may look like one of a bucket that was never in use.
+            first = first.min(self.first);
+            last = last.max(self.first + self.counts.len() - 1);
+        }
+        if last - first + 1 != self.counts.len() {
             let mut wider = vec![0; last - first + 1];
             let at = self.first.saturating_sub(first);
-            if !self.counts.is_empty() {
-                wider[at..at + self.counts.len()].copy_from_slice(&self.counts);
-            }
+            wider[at..at + self.counts.len()].copy_from_slice(&self.counts);
             (self.first, self.counts) = (first, wider.into());
         }
         let mut cells = Vec::new();
@@ -211,4 +214,31 @@ fn counts(stats: &VmStats) -> [(Column, u64); 7] {
         ),
         (Column::Errors, errors.iter().sum()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_history::latency::upper_bound_ns;
+
+    #[test]
+    fn differences_of_a_histogram_add_up_to_it() {
+        let (mut histogram, mut buckets) = (Histogram::default(), Buckets::default());
+        assert_eq!(buckets.difference(&histogram), Latency::default());
+        let mut all = Latency::default();
+        // Ever longer and ever shorter times, so that the range grows at both ends.
+        for round in 0..20u64 {
+            for time in [50_000 << (round / 4), 40_000 >> (round / 4), 3_000_000] {
+                histogram.record(Nanos(time + round));
+            }
+            let since = buckets.difference(&histogram);
+            assert_eq!(since.count(), 3, "round {round}");
+            all.merge(&since);
+        }
+        let cells = all.cells().iter();
+        let cells: Vec<_> = cells.map(|&(b, n)| (Nanos(upper_bound_ns(b)), n)).collect();
+        // The history's buckets are those of the engine.
+        assert_eq!(cells, histogram.iter().collect::<Vec<_>>());
+        assert_eq!(buckets.difference(&histogram), Latency::default());
+    }
 }
