@@ -93,7 +93,10 @@ fn connections_of_the_control_api_end_as_well() {
     for bridge in [&mut stays, &mut ends] {
         // Only an answer shows that the daemon has verified the certificate.
         let request = format!("GET /v1/vms HTTP/1.1\r\nhost: t\r\n{header}\r\n");
-        bridge.stream.write_all(request.as_bytes()).expect("it is open");
+        bridge
+            .stream
+            .write_all(request.as_bytes())
+            .expect("it is open");
         let mut answer = [0; 12];
         bridge.stream.read_exact(&mut answer).expect("it answers");
         assert_eq!(&answer, b"HTTP/1.1 200");
