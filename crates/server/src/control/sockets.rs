@@ -109,7 +109,8 @@ impl Sockets {
             })
         });
         let metrics = metrics.collect::<Result<_, _>>()?;
-        let tls = open_tls(config).map_err(|error| Box::new(SocketError::Tls(error)))?;
+        let tls = TlsListeners::open(config, "control API and metrics", tls_of);
+        let tls = tls.map_err(|error| Box::new(SocketError::Tls(error)))?;
         Ok(Sockets {
             control,
             metrics,
@@ -143,7 +144,7 @@ impl Sockets {
         let Sockets {
             control,
             metrics,
-            mut tls,
+            tls,
         } = self;
         let tokens = Tokens::load(daemon.store().cloned());
         let half_open = daemon.half_open().clone();
@@ -186,37 +187,26 @@ impl Sockets {
             tasks.spawn(accept(listener, name, connections, caller));
         }
         tasks.spawn(async move { api.follow_schedules().await });
-        loop {
-            let ended = tokio::select! {
-                () = tls.hung_up() => {
-                    tls.reload();
-                    continue;
-                }
-                ended = tasks.join_next() => ended,
-            };
-            // None of them ends by itself.
-            match ended {
-                Some(Err(error)) => tracing::error!("a task of the control API failed: {error}"),
-                Some(Ok(())) => {}
-                None => return Ok(()),
+        // None of them ends by itself.
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!("a task of the control API failed: {error}");
             }
         }
+        Ok(())
     }
 }
 
-/// Opens the TLS of the listeners of the API and of metrics, numbered in this order.
-fn open_tls(config: &Config) -> Result<TlsListeners, TlsOpenError> {
+/// Returns the listeners with TLS of the API and of metrics, numbered in this order.
+fn tls_of(config: &Config) -> Vec<Configured<'_>> {
     let control = config.control.listeners();
-    let control = control.map(|listen| (listen.description(), &listen.tls));
-    let metrics = config.metrics.iter();
-    let all = control.chain(metrics.map(|metrics| (metrics.description(), &metrics.tls)));
-    let configured: Vec<_> = (all.enumerate())
-        .filter_map(|(at, (name, tls))| {
-            let tls = tls.as_ref()?;
-            Some(Configured { at, name, tls })
-        })
-        .collect();
-    TlsListeners::open(&configured, config.daemon.sandbox, None)
+    let control = control.map(|listen| (&listen.address, listen.description(), &listen.tls));
+    let metrics = (config.metrics.iter())
+        .map(|metrics| (&metrics.address, metrics.description(), &metrics.tls));
+    let all = control.chain(metrics).enumerate();
+    let with_tls = all
+        .filter_map(|(at, (address, name, tls))| Configured::new(at, address, name, tls.as_ref()));
+    with_tls.collect()
 }
 
 /// Binds a listener of the control API and looks the accounts of its roles up.

@@ -222,7 +222,7 @@ impl Daemon {
         // All disks are opened before any loop starts, so that an error leaves nothing to undo.
         let prepared = open_disks(&config, store.as_deref(), &files)?;
         let history = start_history(&config)?;
-        let tls = open_tls(&config)?;
+        let tls = TlsListeners::open(&config, "NBD", tls_of)?;
         let bound = bind_nbd(&config)?;
         let (sender, ended) = mpsc::unbounded_channel();
         let catalogue = Arc::new(ExportCatalogue::new(config.daemon.sandbox));
@@ -353,10 +353,6 @@ impl Daemon {
                     let device = index.map_or("?", |i| self.handle.devices().name(i));
                     gone.add(index);
                     tracing::error!(%device, "its event loop ended: shutting down");
-                }
-                () = self.tls.hung_up() => {
-                    self.tls.reload();
-                    continue;
                 }
                 () = snapshots.due() => {
                     snapshots.begin();
@@ -586,16 +582,18 @@ fn bind_nbd(config: &Config) -> Result<Vec<(Arc<Bound>, usize)>, StartError> {
     Ok(bound)
 }
 
-/// Opens the TLS of the listeners of NBD.
-fn open_tls(config: &Config) -> Result<TlsListeners, TlsOpenError> {
+/// Returns the listeners of NBD with TLS.
+fn tls_of(config: &Config) -> Vec<Configured<'_>> {
     let listeners = config.listeners.iter().enumerate();
-    let configured: Vec<_> = listeners
-        .filter_map(|(at, listen)| {
-            let (name, tls) = (listen.description(), listen.tls.as_ref()?);
-            Some(Configured { at, name, tls })
-        })
-        .collect();
-    TlsListeners::open(&configured, config.daemon.sandbox, config.file.clone())
+    let with_tls = listeners.filter_map(|(at, listen)| {
+        Configured::new(
+            at,
+            &listen.address,
+            listen.description(),
+            listen.tls.as_ref(),
+        )
+    });
+    with_tls.collect()
 }
 
 /// Binds the sockets of vhost-user for the disks that there are.

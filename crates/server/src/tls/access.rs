@@ -21,10 +21,10 @@ pub(crate) enum Access {
 
 impl Access {
     /// Returns what everybody may open without TLS.
-    pub(super) fn plain(config: &TlsConfig) -> Access {
+    pub(super) fn plain(plain_exports: &[String]) -> Access {
         Access::Some {
             vms: Vec::new(),
-            exports: config.plain_exports.clone(),
+            exports: plain_exports.to_vec(),
         }
     }
 

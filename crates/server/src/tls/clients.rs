@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor, UnixTime};
 use tokio::sync::oneshot;
-use webpki::{CertRevocationList, EndEntityCert, OwnedCertRevocationList};
+use webpki::{CertRevocationList, EndEntityCert, KeyUsage, OwnedCertRevocationList};
 
 use super::Access;
 use crate::config::TlsConfig;
@@ -16,6 +17,8 @@ use crate::config::TlsConfig;
 pub(super) enum Withdrawn {
     #[error("its certificate was revoked")]
     Revoked,
+    #[error("its certificate does not come from an authority of client_ca any more")]
+    Authority,
     #[error("its certificate does not have this export any more")]
     Export,
 }
@@ -63,6 +66,18 @@ pub(super) struct Rules {
     pub(super) generation: u64,
     pub(super) config: TlsConfig,
     pub(super) revoked: Revocations,
+    /// Authorities that clients' certificates come from; none if clients need no certificate.
+    pub(super) authorities: Vec<TrustAnchor<'static>>,
+    /// Generation since which the authorities are these.
+    pub(super) authorities_since: u64,
+}
+
+/// Time and rules of a client's handshake.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admission {
+    /// Generation of the rules by which the client was admitted.
+    pub(super) generation: u64,
+    pub(super) at: UnixTime,
 }
 
 /// Client that was admitted.
@@ -72,6 +87,30 @@ pub(super) struct Client {
     pub(super) chain: Vec<CertificateDer<'static>>,
     /// VM and disk that it has opened; `None` for clients of the control API.
     pub(super) export: Option<(String, String)>,
+    pub(super) admission: Admission,
+}
+
+impl Client {
+    /// Returns true if the client's certificate comes from one of the authorities, as of the time
+    /// of its handshake: a certificate that has expired since ends no connection.
+    fn comes_from(&self, authorities: &[TrustAnchor<'_>]) -> bool {
+        let Some((own, intermediate)) = self.chain.split_first() else {
+            return false;
+        };
+        let algorithms = ring::default_provider().signature_verification_algorithms;
+        EndEntityCert::try_from(own).is_ok_and(|own| {
+            let verified = own.verify_for_usage(
+                algorithms.all,
+                authorities,
+                intermediate,
+                self.admission.at,
+                KeyUsage::client_auth(),
+                None,
+                None,
+            );
+            verified.is_ok()
+        })
+    }
 }
 
 impl Rules {
@@ -79,6 +118,14 @@ impl Rules {
     fn refusal(&self, client: &Client) -> Option<Withdrawn> {
         if self.revoked.have(&client.chain) {
             return Some(Withdrawn::Revoked);
+        }
+        // Verifying costs signatures, so a client is looked at only where its handshake was by
+        // other authorities.
+        if client.admission.generation < self.authorities_since
+            && !self.authorities.is_empty()
+            && !client.comes_from(&self.authorities)
+        {
+            return Some(Withdrawn::Authority);
         }
         let (vm, export) = client.export.as_ref()?;
         let access = Access::of_client(&self.config, client.chain.first());
@@ -109,9 +156,9 @@ impl OpenClients {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a connection whose client was admitted by the rules of `generation`. `rules`
-    /// returns those in force; they are asked for while the table is locked, so that a client is
-    /// either looked at here or by [`OpenClients::end_refused`].
+    /// Registers a connection of a client that was admitted. `rules` returns those in force; they
+    /// are asked for while the table is locked, so that a client is either looked at here or by
+    /// [`OpenClients::end_refused`].
     ///
     /// Returns what tells the connection to end.
     ///
@@ -120,12 +167,11 @@ impl OpenClients {
     pub(super) fn register(
         self: &Arc<Self>,
         client: Client,
-        generation: u64,
         rules: impl FnOnce() -> Arc<Rules>,
     ) -> Result<(Registered, oneshot::Receiver<Withdrawn>), Withdrawn> {
         let mut table = self.lock();
         let rules = rules();
-        if rules.generation != generation
+        if rules.generation != client.admission.generation
             && let Some(why) = rules.refusal(&client)
         {
             return Err(why);
@@ -186,6 +232,8 @@ mod tests {
             generation,
             config,
             revoked: Revocations::default(),
+            authorities: Vec::new(),
+            authorities_since: 0,
         }
     }
 
@@ -193,6 +241,10 @@ mod tests {
         Client {
             chain: Vec::new(),
             export: Some(("vm".to_owned(), "disk".to_owned())),
+            admission: Admission {
+                generation: 0,
+                at: UnixTime::now(),
+            },
         }
     }
 
@@ -201,7 +253,7 @@ mod tests {
         let open = Arc::new(OpenClients::default());
         let register = |generation, admits_all| {
             let in_force = Arc::new(rules(generation, admits_all));
-            open.register(client(), 0, move || in_force)
+            open.register(client(), move || in_force)
         };
         // Those by which it was admitted are not asked again.
         register(0, false).expect("admitted");
@@ -216,7 +268,7 @@ mod tests {
     fn connections_that_new_rules_refuse_are_told_so_once() {
         let open = Arc::new(OpenClients::default());
         let in_force = Arc::new(rules(0, true));
-        let register = || open.register(client(), 0, || in_force.clone());
+        let register = || open.register(client(), || in_force.clone());
         let (_first, mut withdrawn) = register().expect("admitted");
         let (second, _) = register().expect("admitted");
         assert_eq!(open.end_refused(&rules(1, true)), 0);

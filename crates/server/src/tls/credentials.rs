@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, TrustAnchor};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
@@ -64,6 +64,8 @@ pub fn exposed_key(config: &TlsConfig) -> Option<String> {
 pub(super) struct Loaded {
     pub(super) server: Arc<ServerConfig>,
     pub(super) revoked: Revocations,
+    /// Authorities that clients' certificates come from; none if clients need no certificate.
+    pub(super) authorities: Vec<TrustAnchor<'static>>,
 }
 
 /// Reads the files of a listener.
@@ -76,7 +78,7 @@ pub(super) fn load(config: &TlsConfig) -> Result<Loaded, TlsFileError> {
         // discards what is written, and reports no error.
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider has TLS 1.3");
-    let mut revoked = Revocations::default();
+    let (mut revoked, mut trusted) = (Revocations::default(), Vec::new());
     let builder = match &config.client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => {
@@ -86,7 +88,9 @@ pub(super) fn load(config: &TlsConfig) -> Result<Loaded, TlsFileError> {
                 let read = Revocations::new(lists);
                 revoked = read.map_err(|error| unreadable_list(crl, error))?;
             }
-            builder.with_client_cert_verifier(verifier(ca, crl.zip(lists), provider)?)
+            let roots = authorities(ca)?;
+            trusted.clone_from(&roots.roots);
+            builder.with_client_cert_verifier(verifier((ca, roots), crl.zip(lists), provider)?)
         }
     };
     let fits = builder.with_single_cert(chain, key);
@@ -96,7 +100,11 @@ pub(super) fn load(config: &TlsConfig) -> Result<Loaded, TlsFileError> {
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
     let server = Arc::new(server);
-    Ok(Loaded { server, revoked })
+    Ok(Loaded {
+        server,
+        revoked,
+        authorities: trusted,
+    })
 }
 
 /// Reads the files of a client of the control API: the authorities that the daemon's certificate
@@ -215,13 +223,13 @@ fn unreadable_list(crl: &Path, error: impl fmt::Debug) -> TlsFileError {
     )
 }
 
-/// Returns what verifies clients' certificates, with the file of revocation lists and its content.
+/// Returns what verifies clients' certificates, with the files of authorities and of revocation
+/// lists, and their content.
 fn verifier(
-    ca: &Path,
+    (ca, roots): (&Path, RootCertStore),
     crl: Option<(&Path, Vec<CertificateRevocationListDer<'static>>)>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsFileError> {
-    let roots = authorities(ca)?;
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let path = crl.as_ref().map_or(ca, |(path, _)| *path);
     if let Some((_, lists)) = crl {

@@ -29,9 +29,11 @@ mod tunnel;
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use rustls::ServerConfig;
+use rustls::pki_types::UnixTime;
 use tidegate_nbd::TlsMode;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -39,10 +41,11 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::config::{TlsClientConfig, TlsConfig};
+use crate::blocking_call::{self, NotDone};
+use crate::config::TlsConfig;
 
 pub(crate) use access::Access;
-use clients::{Client, OpenClients, Rules};
+use clients::{Admission, Client, OpenClients, Rules};
 use credentials::Loaded;
 pub use credentials::{TlsFileError, check, client_config, exposed_key};
 pub use listeners::TlsOpenError;
@@ -54,10 +57,9 @@ pub(crate) use threads::TlsThreads;
 pub(crate) struct ListenerTls {
     /// Address of the listener, for messages.
     name: String,
-    config: TlsConfig,
+    /// Exports that everybody has, also without TLS; fixed at the start.
+    plain_exports: Vec<String>,
     current: RwLock<Current>,
-    /// Held while the files are read, so that what was read last is in force.
-    reading: Mutex<()>,
     threads: Arc<TlsThreads>,
     open: Arc<OpenClients>,
 }
@@ -70,12 +72,24 @@ struct Current {
 }
 
 impl Current {
-    fn load(config: &TlsConfig, generation: u64) -> Result<Current, TlsFileError> {
-        let Loaded { server, revoked } = credentials::load(config)?;
+    /// Reads the files. `before` has the rules in force; `None` at the start.
+    fn load(config: TlsConfig, before: Option<&Rules>) -> Result<Current, TlsFileError> {
+        let Loaded {
+            server,
+            revoked,
+            authorities,
+        } = credentials::load(&config)?;
+        if let Some(warning) = exposed_key(&config) {
+            tracing::warn!("{warning}");
+        }
+        let generation = before.map_or(0, |before| before.generation + 1);
+        let same = before.filter(|before| before.authorities == authorities);
         let rules = Arc::new(Rules {
             generation,
-            config: config.clone(),
+            config,
             revoked,
+            authorities,
+            authorities_since: same.map_or(generation, |before| before.authorities_since),
         });
         Ok(Current { server, rules })
     }
@@ -85,8 +99,20 @@ impl Current {
 #[derive(Debug)]
 pub(crate) struct TlsConnection {
     pub(crate) stream: TlsStream<TcpStream>,
-    /// Generation of the rules by which the client was admitted.
-    generation: u64,
+    admission: Admission,
+}
+
+/// Time for the files of a listener, or the configuration, to be read again. A file system that
+/// hangs answers later or never.
+const READ_WITHIN: Duration = Duration::from_secs(10);
+
+/// Error of reading the files of a listener again.
+#[derive(Debug, thiserror::Error)]
+enum ReloadError {
+    #[error(transparent)]
+    Files(TlsFileError),
+    #[error("the files could not be read: {0}")]
+    NotDone(NotDone),
 }
 
 impl ListenerTls {
@@ -99,15 +125,12 @@ impl ListenerTls {
         config: TlsConfig,
         threads: Arc<TlsThreads>,
     ) -> Result<ListenerTls, TlsFileError> {
-        let current = RwLock::new(Current::load(&config, 0)?);
-        if let Some(warning) = exposed_key(&config) {
-            tracing::warn!("{warning}");
-        }
+        let plain_exports = config.plain_exports.clone();
+        let current = RwLock::new(Current::load(config, None)?);
         Ok(ListenerTls {
             name,
-            config,
+            plain_exports,
             current,
-            reading: Mutex::default(),
             threads,
             open: Arc::default(),
         })
@@ -118,46 +141,39 @@ impl ListenerTls {
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the files again, for connections from now on, and ends those of clients that would not
-    /// be admitted any more. `clients` says which exports clients have from now on; `None` leaves
-    /// that as it is. Returns the number of connections that end.
-    ///
-    /// # Errors
-    /// As for [`ListenerTls::open`]; what was read before stays in force.
-    fn reload(&self, clients: Option<Vec<TlsClientConfig>>) -> Result<usize, TlsFileError> {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.current().rules;
-        let config = TlsConfig {
-            clients: clients.unwrap_or_else(|| before.config.clients.clone()),
-            ..before.config.clone()
-        };
-        let fresh = Current::load(&config, before.generation + 1)?;
-        let rules = fresh.rules.clone();
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(self.open.end_refused(&rules))
+    /// Returns the section of the configuration in force.
+    fn section(&self) -> TlsConfig {
+        self.current().rules.config.clone()
     }
 
-    /// Reads the files again and logs the outcome.
-    fn reload_and_log(&self, clients: Option<Vec<TlsClientConfig>>) {
-        let listener = &self.name;
-        match self.reload(clients) {
-            Ok(ended) => tracing::info!(
-                %listener,
-                ended,
-                "SIGHUP: certificates were read again; connections that end because their \
-                 client lost the right to them: {ended}"
-            ),
-            Err(error) => tracing::error!(
-                %listener,
-                help = error.help(),
-                "SIGHUP: certificates stay as they were: {error}"
-            ),
-        }
+    /// Reads the files of a section again, for connections from now on, and ends those of clients
+    /// that the section would not admit any more. Returns the number of connections that end.
+    /// At most one call of a listener runs at a time.
+    ///
+    /// # Errors
+    /// As for [`ListenerTls::open`], or if the files are not read within [`READ_WITHIN`]; what was
+    /// read before stays in force.
+    async fn reload(self: &Arc<Self>, section: TlsConfig) -> Result<usize, ReloadError> {
+        let before = self.current().rules;
+        let load = move || Current::load(section, Some(&before));
+        let read = blocking_call::call_async(READ_WITHIN, load).await;
+        // What is read too late is dropped here: only this task puts rules into force.
+        let fresh = (read.map_err(ReloadError::NotDone)?).map_err(ReloadError::Files)?;
+        let own = self.clone();
+        // Verifying the certificates of many clients takes a while, and blocks on nothing.
+        let applied = tokio::task::spawn_blocking(move || own.put_into_force(fresh)).await;
+        applied.map_err(|_| ReloadError::NotDone(NotDone::Panicked))
+    }
+
+    fn put_into_force(&self, fresh: Current) -> usize {
+        let rules = fresh.rules.clone();
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        self.open.end_refused(&rules)
     }
 
     /// Returns the mode in which the listener negotiates.
     pub(crate) fn mode(&self) -> TlsMode {
-        if self.config.plain_exports.is_empty() {
+        if self.plain_exports.is_empty() {
             TlsMode::Forced
         } else {
             TlsMode::Selective
@@ -166,7 +182,7 @@ impl ListenerTls {
 
     /// Returns what a client may open before TLS.
     pub(crate) fn plain_access(&self) -> Access {
-        Access::plain(&self.config)
+        Access::plain(&self.plain_exports)
     }
 
     /// Carries through the TLS handshake of a client.
@@ -181,8 +197,11 @@ impl ListenerTls {
             .peer_certificates()
             .and_then(|chain| chain.first());
         let access = Access::of_client(&rules.config, certificate);
-        let generation = rules.generation;
-        Ok((Box::new(TlsConnection { stream, generation }), access))
+        let admission = Admission {
+            generation: rules.generation,
+            at: UnixTime::now(),
+        };
+        Ok((Box::new(TlsConnection { stream, admission }), access))
     }
 
     /// Runs the handshake of a client on the thread for handshakes.
@@ -207,7 +226,7 @@ impl ListenerTls {
         export: Option<(String, String)>,
         closed: oneshot::Receiver<Infallible>,
     ) -> io::Result<OwnedFd> {
-        let TlsConnection { stream, generation } = connection;
+        let TlsConnection { stream, admission } = connection;
         let (_, of_client) = stream.get_ref();
         let chain = of_client.peer_certificates().unwrap_or_default();
         let chain = chain
@@ -216,9 +235,10 @@ impl ListenerTls {
         let client = Client {
             chain: chain.collect(),
             export,
+            admission,
         };
         let rules = || self.current().rules;
-        let registered = self.open.register(client, generation, rules);
+        let registered = self.open.register(client, rules);
         let registered = registered.map_err(io::Error::other)?;
         self.threads.tunnel(stream, peer, closed, registered)
     }

@@ -87,7 +87,10 @@ fn replayed(
 
 /// Asserts that two figures differ by at most `part` of the first.
 fn assert_near(what: &str, was: f64, is: f64, part: f64) {
-    assert!((is - was).abs() <= was * part, "{what}: {is}, expected {was}");
+    assert!(
+        (is - was).abs() <= was * part,
+        "{what}: {is}, expected {was}"
+    );
 }
 
 #[test]
@@ -117,7 +120,10 @@ fn each_vm_is_judged_by_its_own_requests() {
 
 #[test]
 fn a_recording_is_reproduced_under_its_own_policy() {
-    let limited = HOST.replace("name = \"bulk\"", "name = \"bulk\"\nobjective.limit = \"8 MB/s\"");
+    let limited = HOST.replace(
+        "name = \"bulk\"",
+        "name = \"bulk\"\nobjective.limit = \"8 MB/s\"",
+    );
     for policy in ["fifo", "mclock", "slo"] {
         let text = limited.replace("\"fifo\"", &format!("{policy:?}"));
         let what_if = prepared(&recorded(&text).0);
@@ -129,7 +135,12 @@ fn a_recording_is_reproduced_under_its_own_policy() {
         assert!(found.throughput_error <= 0.1, "{policy}: {found:?}");
         assert!(found.latency_error <= 0.1, "{policy}: {found:?}");
         for (vm, is) in vms {
-            assert_near(&format!("{policy}, {}", vm.name), vm.recorded.iops, is.iops, 0.1);
+            assert_near(
+                &format!("{policy}, {}", vm.name),
+                vm.recorded.iops,
+                is.iops,
+                0.1,
+            );
         }
     }
 }
@@ -142,8 +153,10 @@ fn another_policy_and_a_limit_are_foretold() {
     let limit = serde_json::json!({ "limit": "4 MB/s" });
     let limit = objective::merge(&Objective::default(), &limit).expect("right");
     let limited = BTreeMap::from([(2, limit)]);
-    let with_limit =
-        HOST.replace("name = \"bulk\"", "name = \"bulk\"\nobjective.limit = \"4 MB/s\"");
+    let with_limit = HOST.replace(
+        "name = \"bulk\"",
+        "name = \"bulk\"\nobjective.limit = \"4 MB/s\"",
+    );
     for (policy, objectives, text) in [
         ("mclock", &none, HOST),
         ("slo", &none, HOST),
@@ -196,5 +209,8 @@ objective = { limit = "200 IOPS" }
     // An objective that is given replaces all that was recorded.
     let free = BTreeMap::from([(0, Objective::default())]);
     let freed = self::replayed(&what_if, None, &free);
-    assert!(freed[0].iops > replayed[0].iops * 1.5, "{freed:?} {replayed:?}");
+    assert!(
+        freed[0].iops > replayed[0].iops * 1.5,
+        "{freed:?} {replayed:?}"
+    );
 }

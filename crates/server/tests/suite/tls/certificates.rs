@@ -18,7 +18,7 @@ const LIST: u32 = 3;
 
 /// Returns an error unless the client is admitted, which it learns with the first reply: in TLS
 /// 1.3 its own handshake ends before the server has seen its certificate.
-fn admitted(server: &Server, client: &TlsClient) -> io::Result<()> {
+pub(super) fn admitted(server: &Server, client: &TlsClient) -> io::Result<()> {
     let mut bridge = client.connect(&server.addresses[1])?;
     ask(&mut bridge.stream, LIST, b"").map(drop)
 }
@@ -154,6 +154,28 @@ pub(super) fn reload_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
         std::thread::yield_now();
     }
+}
+
+/// Has a daemon read everything again, and waits until that has had its effect. Returns the
+/// authority of the listener's certificate from then on.
+///
+/// The certificate is renewed three times. Once the first is in force, a signal that was sent
+/// after the call is yet to be handled or is being handled; once the second is, the configuration
+/// was read after the call; once the third is, connections that end by it have been told so.
+pub(super) fn read_all_again(server: &Server, dir: &Path, identity: &Identity) -> Authority {
+    let renew = || {
+        let other = Authority::new("other");
+        let fresh = other.issue(&["server.example"], VALID);
+        write(dir, "server.pem", &fresh.certificate);
+        write(dir, "server.key", &fresh.key);
+        let client = TlsClient::new(&other, Some(identity));
+        reload_until("renewed", || admitted(server, &client).is_ok());
+        other
+    };
+    [renew(), renew(), renew()]
+        .into_iter()
+        .next_back()
+        .expect("three")
 }
 
 #[test]

@@ -35,7 +35,11 @@ pub(super) struct Controlled {
 
 impl Controlled {
     pub(super) fn start(dir: &Path, tls: &TlsConfig) -> Controlled {
-        let config = config(dir, tls);
+        Controlled::serve(config(dir, tls))
+    }
+
+    /// Starts a daemon with an administrators' socket, and the API and metrics over TLS.
+    pub(super) fn serve(config: Config) -> Controlled {
         let server = Server::start(config.clone());
         let api = ControlApi::start(config, &server);
         let [socket, control, metrics] = &api.names[..] else {
