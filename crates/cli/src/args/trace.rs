@@ -26,6 +26,7 @@ pub(crate) enum TraceCommand {
   biosnoop  output of bcc's biosnoop
   alibaba   device_id,opcode,offset,length,timestamp
   tencent   Timestamp,Offset,Size,IOType,VolumeID
+  recording of `tidegate record dump` or `tidegate sim --record`
 
 Examples:
   tidegate trace info websearch.disksim
@@ -304,6 +305,8 @@ pub(crate) enum TraceFormat {
     Alibaba,
     /// Tencent Cloud, CSV
     Tencent,
+    /// Recording of Tidegate, binary
+    Recording,
 }
 
 impl TraceReadArgs {
@@ -318,6 +321,7 @@ impl TraceReadArgs {
             TraceFormat::Biosnoop => trace::Format::Biosnoop,
             TraceFormat::Alibaba => trace::Format::Alibaba,
             TraceFormat::Tencent => trace::Format::Tencent,
+            TraceFormat::Recording => trace::Format::Recording,
         });
         trace::Options {
             format,

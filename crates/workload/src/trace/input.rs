@@ -24,6 +24,11 @@ impl<R: BufRead> Input<R> {
         Input { from, line, count }
     }
 
+    /// Returns the input from its beginning on, if nothing was read.
+    pub(super) fn into_inner(self) -> R {
+        self.from
+    }
+
     /// Returns the beginning of the input as far as it is buffered, without consuming it.
     pub(super) fn begin(&mut self) -> io::Result<&[u8]> {
         self.from.fill_buf()

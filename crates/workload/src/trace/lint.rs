@@ -94,7 +94,7 @@ impl Lint {
     pub fn new(format: Format, options: LintOptions) -> Lint {
         Lint {
             options,
-            by_end: format == Format::Biosnoop,
+            by_end: matches!(format, Format::Biosnoop | Format::Recording),
             found: LintKind::ALL.map(|kind| LintFindings {
                 kind,
                 count: 0,

@@ -34,6 +34,7 @@ mod msr;
 mod order;
 mod raw;
 mod reader;
+mod recording;
 #[cfg(test)]
 mod tests;
 mod vscsi;
@@ -84,11 +85,13 @@ pub enum Format {
     /// Tencent's cloud block storage: `Timestamp,Offset,Size,IOType,VolumeID`, in seconds and
     /// sectors. Zhang et al., "OSCA", ATC 2020; SNIA IOTTA 27917.
     Tencent,
+    /// Recording of a device of Tidegate.
+    Recording,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 9] = [
         Format::Msr,
         Format::DiskSim,
         Format::Vscsi,
@@ -97,6 +100,7 @@ impl Format {
         Format::Biosnoop,
         Format::Alibaba,
         Format::Tencent,
+        Format::Recording,
     ];
 
     /// Returns the name in configurations and messages.
@@ -110,6 +114,7 @@ impl Format {
             Format::Biosnoop => "biosnoop",
             Format::Alibaba => "alibaba",
             Format::Tencent => "tencent",
+            Format::Recording => "recording",
         }
     }
 
@@ -124,6 +129,7 @@ impl Format {
             Format::Biosnoop => biosnoop::RIGHT,
             Format::Alibaba => cloud::ALIBABA_RIGHT,
             Format::Tencent => cloud::TENCENT_RIGHT,
+            Format::Recording => recording::RIGHT,
         }
     }
 
@@ -131,6 +137,9 @@ impl Format {
     fn detect(begin: &[u8]) -> Option<Format> {
         if vscsi::begins(begin) {
             return Some(Format::Vscsi);
+        }
+        if recording::begins(begin) {
+            return Some(Format::Recording);
         }
         let line = begin.split(|&byte| byte == b'\n').next()?;
         let text = std::str::from_utf8(line).ok()?.trim();
@@ -243,6 +252,8 @@ pub enum Place {
     Line(u64),
     /// Record of fixed size, counted from 1, and the offset of its first byte.
     Record(u64, u64),
+    /// Request of a recording, or a gap in its place, counted from 1.
+    Request(u64),
 }
 
 impl fmt::Display for Place {
@@ -250,6 +261,7 @@ impl fmt::Display for Place {
         match self {
             Place::Line(line) => write!(f, "line {line}"),
             Place::Record(record, byte) => write!(f, "record {record} (byte {byte})"),
+            Place::Request(number) => write!(f, "request {number}"),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::input::Input;
 use super::raw::{Parsed, RawRecord};
 use super::{
     BadRecord, Format, LARGEST, Options, Place, Record, Took, TraceError, biosnoop, blkparse,
-    cloud, disksim, iolog, msr, vscsi,
+    cloud, disksim, iolog, msr, recording, vscsi,
 };
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub struct Tally {
 /// Reader of a trace, which returns requests in the order of the input.
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: Input<R>,
+    source: Source<R>,
     format: Format,
     parser: Parser,
     skip_bad: bool,
@@ -57,6 +57,14 @@ pub struct Reader<R> {
     last: Nanos,
     /// True at the end of the input.
     ended: bool,
+}
+
+/// Input of a trace.
+#[derive(Debug)]
+enum Source<R> {
+    /// Lines or records of fixed size.
+    Input(Input<R>),
+    Recording(Box<recording::Requests<R>>),
 }
 
 /// State of a format's parser.
@@ -79,8 +87,15 @@ impl<R: BufRead> Reader<R> {
             Some(format) => format,
             None => Format::detect(input.begin()?).ok_or(TraceError::Unknown)?,
         };
+        let source = match format {
+            Format::Recording => {
+                let requests = recording::Requests::new(input.into_inner())?;
+                Source::Recording(Box::new(requests))
+            }
+            _ => Source::Input(input),
+        };
         Ok(Reader {
-            input,
+            source,
             format,
             parser: match format {
                 Format::Iolog => Parser::Iolog(iolog::State::default()),
@@ -192,8 +207,19 @@ impl<R: BufRead> Reader<R> {
 
     /// Reads a line or record: the request in it, if it has one, or the mistake in it.
     fn step(&mut self) -> io::Result<Result<Option<Record>, String>> {
+        let input = match &mut self.source {
+            Source::Input(input) => input,
+            Source::Recording(requests) => {
+                let found = requests.next()?;
+                self.ended = found.is_none();
+                let found = found.unwrap_or(Ok(Parsed::Nothing));
+                let taken = found.and_then(|it| take(it, &mut self.disks, &mut self.tally));
+                self.line_place = Place::Request(requests.count());
+                return Ok(taken);
+            }
+        };
         if self.format == Format::Vscsi {
-            let Some((place, found)) = self.input.record::<{ vscsi::BYTES }>()? else {
+            let Some((place, found)) = input.record::<{ vscsi::BYTES }>()? else {
                 self.ended = true;
                 return Ok(Ok(None));
             };
@@ -201,7 +227,7 @@ impl<R: BufRead> Reader<R> {
             let found = found.and_then(vscsi::parse).map(Parsed::Request);
             return Ok(found.and_then(|found| take(found, &mut self.disks, &mut self.tally)));
         }
-        let Some((place, line)) = self.input.line()? else {
+        let Some((place, line)) = input.line()? else {
             self.ended = true;
             if let Parser::Blkparse(state) = &mut self.parser {
                 state.finish();
@@ -241,7 +267,7 @@ fn parse_line(format: Format, line: &str, first: bool) -> Result<Parsed<'_>, Str
         Format::Tencent => cloud::parse_tencent(line).map(Parsed::Request),
         Format::Biosnoop => biosnoop::parse(line),
         Format::DiskSim => disksim::parse(line).map(Parsed::Request),
-        Format::Vscsi | Format::Iolog | Format::Blkparse => {
+        Format::Vscsi | Format::Iolog | Format::Blkparse | Format::Recording => {
             unreachable!("{format} is binary, or has a parser with a state")
         }
     }

@@ -310,3 +310,83 @@ fn a_wrong_first_line_of_a_log_may_be_skipped() {
     let none = read(&b"fio version 3 iolog\n1 /a add\n"[..], &Options::default());
     assert!(matches!(none, Err(TraceError::Empty { skipped: 0, .. })));
 }
+
+/// Recording of three requests and a flush, of two VMs, with `dropped` requests missing.
+fn recording(dropped: u64) -> Vec<u8> {
+    use tidegate_recording::{DiskFacts, Encoder, Header, Request, VmFacts};
+    let vm = |number: u32, name: &str, disk: &str| VmFacts {
+        number,
+        name: name.to_owned(),
+        disks: vec![DiskFacts {
+            number,
+            name: disk.to_owned(),
+            size_bytes: 1 << 30,
+            at: 0,
+        }],
+        ..VmFacts::default()
+    };
+    let header = Header {
+        vms: vec![vm(0, "oltp", "oltp"), vm(1, "dss", "logs")],
+        ..Header::default()
+    };
+    let request = |disk, op, offset, [arrived, done]: [u64; 2]| Request {
+        disk,
+        op,
+        fua: op == Op::Write,
+        keep_allocated: false,
+        outcome: Ok(()),
+        offset,
+        len: if op == Op::Flush { 0 } else { 4096 },
+        arrived: Nanos(arrived),
+        admitted: Nanos(arrived),
+        sent: Nanos(arrived),
+        done: Nanos(done),
+    };
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&header, &mut bytes);
+    encoder.push(&request(1, Op::Read, 8192, [20, 30]), &mut bytes);
+    encoder.push(&request(0, Op::Write, 0, [10, 40]), &mut bytes);
+    encoder.drop_requests(dropped, &mut bytes);
+    encoder.push(&request(0, Op::Flush, 0, [45, 50]), &mut bytes);
+    encoder.push(&request(0, Op::Discard, 4096, [50, 50]), &mut bytes);
+    encoder.end(Nanos(60), &mut bytes);
+    bytes
+}
+
+#[test]
+fn a_recording_gives_its_requests_in_the_order_of_arrival() {
+    let trace = read(recording(0).as_slice(), &Options::default()).expect("whole");
+    assert_eq!(trace.format, Format::Recording);
+    // Disks are in the order of the file, in which requests stand as they ended.
+    assert_eq!(trace.disks, ["dss/logs", "oltp"]);
+    let expected = [
+        Record {
+            fua: true,
+            ..record(10, 1, Op::Write, 0, 4096, Some(30))
+        },
+        record(20, 0, Op::Read, 8192, 4096, Some(10)),
+        record(50, 1, Op::Discard, 4096, 4096, Some(0)),
+    ];
+    assert_eq!(trace.records, expected);
+    assert_eq!((trace.others, trace.out_of_order), (1, 1));
+}
+
+#[test]
+fn a_gap_of_a_recording_is_a_bad_record() {
+    let bytes = recording(5);
+    let Err(TraceError::Bad(gap)) = read(bytes.as_slice(), &Options::default()) else {
+        panic!("a gap")
+    };
+    assert_eq!(gap.place, Place::Request(3));
+    assert_eq!(gap.what, "5 requests were not recorded");
+    let lenient = Options {
+        skip_bad: true,
+        ..Options::default()
+    };
+    let trace = read(bytes.as_slice(), &lenient).expect("without the gap");
+    assert_eq!((trace.records.len(), trace.skipped), (3, 1));
+    // A header that is damaged is the reason, not a format that is unknown.
+    let cut = read(&bytes[..40], &Options::default()).map(drop);
+    let refused = cut.expect_err("cut off").to_string();
+    assert!(refused.contains("header of the recording"), "{refused}");
+}
