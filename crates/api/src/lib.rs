@@ -10,6 +10,8 @@
 //! | `GET /v1/devices/{name}` | | [`DeviceView`] |
 //! | `GET /v1/devices/{name}/history` | | [`HistoryView`] |
 //! | `PUT /v1/devices/{name}/policy` | [`PolicyRequest`], or a name | [`DeviceView`] |
+//! | `PUT /v1/devices/{name}/recording` | [`RecordingRequest`] | [`RecordingsView`] |
+//! | `GET /v1/recordings` | | [`RecordingsView`] |
 //! | `GET /v1/vms` | | list of [`VmView`] |
 //! | `GET /v1/vms/{name}` | | [`VmView`] |
 //! | `PUT /v1/vms/{name}` | [`VmRequest`] | [`VmView`] |
@@ -39,7 +41,8 @@
 //! | any, with a status of 400 or more | | [`ErrorBody`] |
 //!
 //! Not covered: `GET` and `PUT /v1/vms/{name}/learnt` carry a binary file that only the daemon
-//! reads, and `GET /metrics` answers Prometheus text. [`query`] has the parameters behind `?`.
+//! reads, `GET /v1/devices/{name}/recording` a recording, and `GET /metrics` Prometheus text.
+//! [`query`] has the parameters behind `?`.
 //!
 //! Measured figures carry their unit in their name: `_ns` nanoseconds, `_s` seconds, `_bytes`
 //! bytes, `_percent` per cent. Configured rates, sizes and times are text with units, spelled as in
@@ -53,6 +56,8 @@
 //!
 //! [`DeviceView`]: device::DeviceView
 //! [`PolicyRequest`]: policy::PolicyRequest
+//! [`RecordingRequest`]: recording::RecordingRequest
+//! [`RecordingsView`]: recording::RecordingsView
 //! [`VmView`]: vm::VmView
 //! [`VmRequest`]: vm::VmRequest
 //! [`Removed`]: vm::Removed
@@ -88,6 +93,7 @@ pub mod history;
 pub mod objective;
 pub mod policy;
 pub mod query;
+pub mod recording;
 pub mod schedule;
 pub mod stats;
 pub mod transfer;

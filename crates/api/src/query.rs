@@ -63,6 +63,18 @@ pub struct LearntQuery {
     pub disks: LearntDisks,
 }
 
+/// Query of `GET /v1/devices/{name}/recording`, which answers one recording of a range of time.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordingQuery {
+    /// VM whose requests alone are wanted.
+    pub vm: Option<String>,
+    /// Time from which requests arrive (RFC 3339).
+    pub from: Option<String>,
+    /// Time before which requests arrive (RFC 3339).
+    pub to: Option<String>,
+}
+
 /// Relation of a VM's disks to those that its learnt state comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -112,6 +124,17 @@ impl fmt::Display for TransferQuery {
         let replace = self.replace.then_some("replace=true");
         let force = self.force.then_some("force=true");
         write_query(f, replace.into_iter().chain(force))
+    }
+}
+
+impl fmt::Display for RecordingQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = [("vm", &self.vm), ("from", &self.from), ("to", &self.to)];
+        let given = values.into_iter().filter_map(|(name, value)| {
+            let value = value.as_ref()?;
+            Some(format!("{name}={}", percent_encode(value)))
+        });
+        write_query(f, given)
     }
 }
 

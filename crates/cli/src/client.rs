@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -260,6 +260,39 @@ impl Client {
         }
     }
 
+    /// Sends a `GET` request and passes the pieces of a successful answer to `take` as they arrive.
+    /// Waits at most `timeout` for each.
+    ///
+    /// # Errors
+    /// The daemon's, those of `take`, or that the answer is not whole.
+    pub(crate) fn download(
+        &self,
+        path: &str,
+        timeout: Duration,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let late = || Problem::new(format!("no more data in {} s", timeout.as_secs()));
+        self.runtime.block_on(async {
+            let ask = self.begin(Method::GET, path, Bytes::new());
+            let answer = tokio::time::timeout(timeout, ask).await;
+            let answer = answer.map_err(|_| late())??;
+            let (status, mut body) = (answer.status(), answer.into_body());
+            if !status.is_success() {
+                return answered((status, body.collect().await?.to_bytes())).map(drop);
+            }
+            while let Some(frame) = tokio::time::timeout(timeout, body.frame())
+                .await
+                .map_err(|_| late())?
+            {
+                let frame = frame.context("the daemon closed the connection")?;
+                if let Some(bytes) = frame.data_ref() {
+                    take(bytes)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Sends a request and returns the status and body of the answer, within `timeout`.
     fn ask(
         &self,
@@ -284,6 +317,20 @@ impl Client {
         path_and_query: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes)> {
+        let answer = self.begin(method, path_and_query, body).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await;
+        let body = body.context("the daemon closed the connection")?;
+        Ok((status, body.to_bytes()))
+    }
+
+    /// Sends a request and returns the answer, whose body is still to be read.
+    async fn begin(
+        &self,
+        method: Method,
+        path_and_query: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>> {
         let unreachable = |error| self.cannot_connect(&error);
         match &self.endpoint {
             Endpoint::Unix(path) => {
@@ -343,14 +390,14 @@ impl Client {
     }
 }
 
-/// Sends a request on a connection of its own and returns the status and body of the answer.
+/// Sends a request on a connection of its own and returns the answer.
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     method: Method,
     path: &str,
     body: Bytes,
     authorization: Option<&HeaderValue>,
-) -> Result<(StatusCode, Bytes)> {
+) -> Result<Response<Incoming>> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Drives the connection until it closes; its errors show up in `sender` below.
@@ -364,17 +411,10 @@ async fn send(
     if let Some(authorization) = authorization {
         request = request.header(AUTHORIZATION, authorization);
     }
-    let answer = sender
+    sender
         .send_request(request.body(Full::new(body))?)
         .await
-        .context("the daemon closed the connection")?;
-    let status = answer.status();
-    let body = answer
-        .into_body()
-        .collect()
-        .await
-        .context("the daemon closed the connection")?;
-    Ok((status, body.to_bytes()))
+        .context("the daemon closed the connection")
 }
 
 /// Parses an answer.

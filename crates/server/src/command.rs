@@ -15,12 +15,14 @@ use tidegate_core::attainment::PartRecord;
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
+use tidegate_recording::DeviceFacts;
 use tokio::sync::oneshot;
 
 use crate::backing::{Disk, Found, Tail};
 use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
 use crate::frontend::{Opening, Volume};
+use crate::recording::{Begun, Producer};
 use crate::transfer::{PersistedTransfer, TransferOrder};
 
 /// Channel for the answer to a command that can be refused.
@@ -253,6 +255,8 @@ pub enum Command {
         /// Present time.
         at: Timestamp,
     },
+    /// Switches the recording of requests on or off.
+    ChangeRecording(RecordingChange),
     /// Takes over an NBD connection whose handshake is complete.
     AddConnection(Box<NewConnection>),
     /// Stops reading, finishes the requests received, flushes, replies and ends the loop.
@@ -262,6 +266,25 @@ pub enum Command {
     /// Calls a function.
     #[cfg(test)]
     Call(LoopCall),
+}
+
+/// Switch of a recording of requests.
+#[derive(Debug)]
+pub enum RecordingChange {
+    /// Records every request from now on. A recording that is on ends.
+    Start {
+        /// Queues to the recorder.
+        producer: Box<Producer>,
+        /// Facts of the device from its configuration.
+        device: Box<DeviceFacts>,
+        /// Channel for what is in force at the beginning.
+        reply: oneshot::Sender<Begun>,
+    },
+    /// Ends the recording.
+    Stop {
+        /// Channel for the answer.
+        reply: oneshot::Sender<()>,
+    },
 }
 
 /// Change of whether I/O of a disk is served.

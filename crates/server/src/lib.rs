@@ -34,6 +34,7 @@ mod log_limit;
 pub mod metrics;
 pub mod persisted_vms;
 pub mod profile;
+pub mod recording;
 pub mod ring;
 mod sandbox;
 mod sigbus;

@@ -69,6 +69,11 @@ impl Identity {
         !self.0.is_empty()
     }
 
+    /// Returns true if the block device of this name is one of them.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+
     /// Returns true if both identities share a block device. One shared device is enough, because
     /// VMs come and go while the disks of a device are meant to be on one block device.
     pub(crate) fn overlaps(&self, other: &Identity) -> bool {

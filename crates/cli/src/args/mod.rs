@@ -11,6 +11,7 @@ mod place;
 mod plan;
 mod profile;
 mod promises;
+mod record;
 mod schedule;
 mod simulator;
 mod token;
@@ -49,6 +50,7 @@ pub(crate) use place::{
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use promises::{MixName, Profiled, PromisesArgs};
+pub(crate) use record::{RecordCommand, RecordDumpArgs};
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{
     ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
@@ -96,8 +98,9 @@ pub(crate) struct Args {
 }
 
 /// Commands that talk to a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 10] = [
-    "vm", "export", "transfer", "job", "device", "disk", "policy", "stats", "history", "token",
+const ASK_THE_DAEMON: [&str; 11] = [
+    "vm", "export", "transfer", "job", "device", "disk", "policy", "record", "stats", "history",
+    "token",
 ];
 /// Subcommands of `policy` that need no daemon.
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
@@ -363,6 +366,9 @@ pub(crate) enum Command {
   tidegate transfer show dss"
     )]
     Transfer(TransferCommand),
+    /// Recordings of every request of a device, with its times
+    #[command(subcommand, after_help = record::HELP)]
+    Record(RecordCommand),
     /// Tokens that give roles to clients of the control API on TCP
     #[command(subcommand)]
     Token(TokenCommand),
@@ -402,6 +408,7 @@ pub(crate) enum Command {
   tidegate sim examples/noisy-neighbour.toml
   tidegate sim examples/noisy-neighbour.toml --policy fifo
   tidegate sim examples/noisy-neighbour.toml --interval \"1 s\" -o csv
+  tidegate sim examples/noisy-neighbour.toml --record noisy.tgrec
   tidegate sim examples/host-cpu.toml --scheduler isacs  simulated CPU
   tidegate sim examples/mixed.fio --device nvme-1tb      each [section] is a VM"
     )]

@@ -16,6 +16,7 @@ mod policy;
 mod precision;
 mod profile;
 mod promises;
+mod record;
 mod reproduce;
 mod schema;
 mod serve;
@@ -60,6 +61,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Device(command) => device::run(command, &client()?, out),
         Command::Disk(command) => disk::run(command, &client()?, out),
         Command::Policy(command) => policy::run(command, &args.global, out),
+        Command::Record(command) => record::run(&command, &client()?, out),
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
         Command::History(args) => history::run(&args, &client()?, out),
         Command::Sim(sim) => sim::run(&sim, out),

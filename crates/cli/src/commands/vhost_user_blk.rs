@@ -135,6 +135,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         file: None,
         // Nobody could ask for it.
         history: HistoryConfig::off(),
+        recording: None,
         metrics: Vec::new(),
         listeners: Vec::new(),
         devices: vec![device],

@@ -14,6 +14,7 @@ mod history;
 mod place;
 mod profile;
 mod promises;
+mod record;
 mod reproduce;
 mod simulation;
 mod trace;

@@ -157,6 +157,9 @@ pub enum ControlError {
     /// The VM is in the configuration file, so that the next start would bring it back.
     #[error("VM {0:?} is in the configuration, which brings it back at the next start")]
     Configured(String),
+    /// A recording could not be switched on, or read.
+    #[error("{0}")]
+    Recording(String),
     /// The store could not be read or written.
     #[error("{what}")]
     Store {

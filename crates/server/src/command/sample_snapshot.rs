@@ -73,6 +73,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         learnt_costs: engine.device().learnt_costs(),
         uncounted: 0,
         oldest_io: None,
+        recording: None,
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),
     }

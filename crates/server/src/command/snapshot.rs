@@ -24,6 +24,7 @@ use crate::backing::ActivationState;
 use crate::connections::VmConnections;
 use crate::disk_file_monitor::State;
 use crate::fault::RuleSnapshot;
+use crate::recording::RecordingCounts;
 use crate::transfer::VmTransfers;
 
 /// State of a device at one moment.
@@ -61,6 +62,8 @@ pub struct DeviceSnapshot {
     pub uncounted: u32,
     /// Age of the oldest I/O with the device; `None` while there is none.
     pub oldest_io: Option<Nanos>,
+    /// Requests recorded and dropped since the recording was switched on; `None` while it is off.
+    pub recording: Option<RecordingCounts>,
     /// VMs in the order of the configuration.
     pub vms: Vec<VmSnapshot>,
     /// Time of the snapshot on the monotonic clock.

@@ -34,6 +34,7 @@ mod metrics;
 mod overcommit;
 mod parse;
 mod promise;
+mod recording;
 mod schema;
 mod socket_owner;
 mod socket_template;
@@ -49,6 +50,7 @@ pub use control::{
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
 pub use metrics::MetricsConfig;
 pub use promise::{by_the_clock, words};
+pub use recording::RecordingConfig;
 pub use schema::schema;
 pub use socket_owner::SocketOwner;
 pub use socket_template::SocketTemplate;
@@ -141,6 +143,8 @@ pub struct Config {
     pub store: Option<StoreConfig>,
     /// History of VMs and devices.
     pub history: HistoryConfig,
+    /// Directory of recordings and their bound; `None` if there is no place for them.
+    pub recording: Option<RecordingConfig>,
     /// Listeners that serve metrics and health alone.
     pub metrics: Vec<MetricsConfig>,
     /// Listeners for NBD clients and for front-ends of vhost-user.

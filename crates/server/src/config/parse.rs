@@ -11,8 +11,8 @@ use super::context::Context;
 use super::listen_address::{AddressKind, ClaimedAddresses, owner, socket_mode, unix_or_tcp};
 use super::{
     Config, ControlConfig, DaemonConfig, HistoryConfig, ListenAddress, ListenConfig, PathsConfig,
-    SocketTemplate, StoreConfig, VmConfig, context, control, device, export_names, keys, metrics,
-    overcommit, tls, vm,
+    RecordingConfig, SocketTemplate, StoreConfig, VmConfig, context, control, device, export_names,
+    keys, metrics, overcommit, recording, tls, vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
@@ -46,6 +46,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         Some(field) => history(&field, context, beside),
         None => Some(HistoryConfig::beside(beside)),
     };
+    let recording = section.take("recording");
     let metrics = section.take_tables(keys::METRICS.name);
     let metrics = metrics::read_all(&metrics, context, &mut sockets);
     let listen = section.take_tables(keys::LISTENERS.name);
@@ -65,6 +66,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let known: Vec<&VmConfig> = vms.iter().flatten().collect();
     let listeners = listeners(&listen, (&exports, &known), &mut sockets, context);
     section.finish();
+    let recording = recording_config(recording.as_ref(), store.as_ref(), &drafts, context);
     warn_of_devices(&drafts, &vms);
     Some(Config {
         file: None,
@@ -74,6 +76,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         control: control?,
         store: store?,
         history: history?,
+        recording: recording?,
         metrics: metrics.into_iter().collect::<Option<_>>()?,
         listeners: listeners.into_iter().collect::<Option<_>>()?,
         devices: drafts
@@ -82,6 +85,23 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
             .collect::<Option<_>>()?,
         vms: vms.into_iter().collect::<Option<_>>()?,
     })
+}
+
+/// Returns where recordings are, by the section or by its defaults. `None`: there was an error.
+fn recording_config(
+    field: Option<&Field<'_>>,
+    store: Option<&Option<StoreConfig>>,
+    drafts: &[device::Draft<'_>],
+    context: &Context<'_>,
+) -> Option<Option<RecordingConfig>> {
+    let store = store.and_then(Option::as_ref);
+    let Some(field) = field else {
+        return Some(RecordingConfig::beside(store));
+    };
+    let name = |draft: &device::Draft<'_>| draft.config.as_ref().map(|it| it.name.clone());
+    let names: Vec<Option<String>> = drafts.iter().map(name).collect();
+    let names: Vec<Option<&str>> = names.iter().map(Option::as_deref).collect();
+    recording::read(field, store, &names, context).map(Some)
 }
 
 /// Reports devices without disks, and those that are promised more than they can do.

@@ -67,6 +67,8 @@ path = "tidegate.redb"
 enabled = true
 directory = "h"
 max_size = "64 MiB"
+[recording]
+max_size = "2 GiB"
 [[metrics]]
 tcp = "127.0.0.1:9809"
 [metrics.tls]

@@ -69,6 +69,7 @@ impl ApiError {
             | ControlError::Taken { .. }
             | ControlError::LastDisk(_)
             | ControlError::NoStore
+            | ControlError::Recording(_)
             | ControlError::Configured(_)
             | ControlError::Learnt { .. }
             | ControlError::Disk { .. } => StatusCode::CONFLICT,

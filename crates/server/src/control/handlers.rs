@@ -77,7 +77,7 @@ impl<P: Plane> Api<P> {
     ///
     /// # Errors
     /// 404 with the names of the devices that exist.
-    fn device(&self, name: &str) -> ApiResult<usize> {
+    pub(super) fn device(&self, name: &str) -> ApiResult<usize> {
         let devices = self.plane.devices();
         let found = devices.iter().position(|(device, _)| device == name);
         found.ok_or_else(|| {
@@ -312,16 +312,16 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {}", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
         "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, \
-         /v1/stats, /v1/history, /v1/tokens, /healthz or /metrics",
+         /v1/recordings, /v1/stats, /v1/history, /v1/tokens, /healthz or /metrics",
     )
 }
 
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} does not support {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
-        "GET to read; PUT .../policy, PATCH .../objective, PUT .../learnt, PUT and DELETE .../job, \
-         POST and DELETE .../schedule and .../faults, POST /v1/tokens, DELETE /v1/tokens/{name} \
-         and .../known, PUT and DELETE \
-         /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
+        "GET to read; PUT .../policy and .../recording, PATCH .../objective, PUT .../learnt, \
+         PUT and DELETE .../job, POST and DELETE .../schedule and .../faults, POST /v1/tokens, \
+         DELETE /v1/tokens/{name} and .../known, PUT and DELETE /v1/vms/{name} and PUT, PATCH and \
+         DELETE .../disks/{export} to change",
     )
 }

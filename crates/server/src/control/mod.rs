@@ -21,6 +21,7 @@ mod learnt_vm_state;
 mod path;
 mod plane;
 mod put_conflicts;
+mod recordings;
 mod request_body;
 mod routes;
 mod schedule;

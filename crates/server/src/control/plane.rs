@@ -12,10 +12,11 @@ use tidegate_policies::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, ListenConfig, PathsConfig, Schedule, VmConfig};
-use crate::daemon::{self, ControlError, DaemonHandle};
+use crate::daemon::{self, ControlError, DaemonHandle, DeviceRecordings};
 use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
+use crate::recording::Recordings;
 use crate::transfer::TransferOrder;
 
 /// All operations of the daemon that the API uses.
@@ -63,6 +64,9 @@ pub(crate) trait Inventory {
 
     /// Returns the history; `None` if it is turned off.
     fn history(&self) -> Option<Arc<History>>;
+
+    /// Returns the recordings of requests.
+    fn recordings(&self) -> Arc<Recordings>;
 }
 
 /// Questions and changes that an event loop answers.
@@ -110,6 +114,13 @@ pub(crate) trait Loops {
         export: &str,
         change: FaultChange,
     ) -> impl Future<Output = Result<DiskSnapshot, ControlError>> + Send;
+
+    /// Switches the recording of a device's requests on or off.
+    fn set_recording(
+        &self,
+        device: usize,
+        on: bool,
+    ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Begins a deadline transfer of a VM; `at` is the present time.
     fn begin_transfer(
@@ -255,6 +266,10 @@ impl Inventory for DaemonHandle {
     fn history(&self) -> Option<Arc<History>> {
         daemon::history_of(self)
     }
+
+    fn recordings(&self) -> Arc<Recordings> {
+        DeviceRecordings::of(self).state().clone()
+    }
 }
 
 impl Loops for DaemonHandle {
@@ -297,6 +312,10 @@ impl Loops for DaemonHandle {
         change: FaultChange,
     ) -> Result<DiskSnapshot, ControlError> {
         DaemonHandle::change_faults(self, device, export, change).await
+    }
+
+    async fn set_recording(&self, device: usize, on: bool) -> Result<(), ControlError> {
+        DeviceRecordings::of(self).switch(device, on).await
     }
 
     async fn begin_transfer(

@@ -11,7 +11,7 @@ use tidegate_api::access::Role;
 use super::plane::Plane;
 use super::{
     Api, BODY_BYTES_MAX, access, faults, handlers as h, history, learnt_vm_state as l,
-    schedule as s, tokens, transfers as t, vms_and_disks as v,
+    recordings as r, schedule as s, tokens, transfers as t, vms_and_disks as v,
 };
 
 /// Method and path with its handler and the lowest role that may use it.
@@ -58,6 +58,7 @@ const READ: Role = Role::Read;
 fn devices<P: Plane>() -> Vec<Route<P>> {
     const POLICY: &str = "/v1/devices/{name}/policy";
     const HISTORY: &str = "/v1/devices/{name}/history";
+    const RECORDING: &str = "/v1/devices/{name}/recording";
     vec![
         route(READ, Method::GET, "/v1/devices", h::devices::<P>),
         route(READ, Method::GET, "/v1/devices/{name}", h::device::<P>),
@@ -65,6 +66,10 @@ fn devices<P: Plane>() -> Vec<Route<P>> {
         route(READ, Method::GET, "/v1/history", history::status::<P>),
         // A policy decides which promises are kept to all VMs of the device.
         route(ADMIN, Method::PUT, POLICY, h::set_policy::<P>),
+        route(READ, Method::GET, "/v1/recordings", r::status::<P>),
+        route(OPERATE, Method::PUT, RECORDING, r::switch::<P>),
+        // Addresses of all requests tell more of a guest than its counters.
+        route(OPERATE, Method::GET, RECORDING, r::dump::<P>),
         route(READ, Method::GET, "/v1/policies", h::policies),
         route(READ, Method::GET, "/v1/policies/{name}", h::policy),
         route(READ, Method::GET, "/v1/stats", h::stats::<P>),

@@ -28,6 +28,7 @@ use crate::event_loop::Files;
 use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::{ExportCatalogue, HalfOpen};
+use crate::recording::Recordings;
 use crate::store::Store;
 use crate::transfer::TransferOrder;
 
@@ -59,6 +60,8 @@ impl DaemonHandle {
         // Without a store nothing is ever written, which the longest interval stands for.
         let interval = (config.store.as_ref()).map_or(Nanos::MAX, |store| store.learnt_every);
         let own = store.as_ref().map(|store| store.path().to_owned());
+        let names = devices.iter().map(|device| device.name().to_owned());
+        let recordings = Arc::new(Recordings::new(config.recording, names));
         let shared = Arc::new(Shared {
             devices: DeviceTable::new(devices),
             vms: VmDirectory::new(config.vms),
@@ -66,6 +69,7 @@ impl DaemonHandle {
             persistence: Persistence::new(store, Duration::from_nanos(interval.0)),
             transfers: Transfers::new(transfers_changed),
             history,
+            recordings,
             paths: config.paths,
             config: config.daemon,
             listeners: config.listeners,

@@ -16,7 +16,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
@@ -44,9 +43,11 @@ mod disks;
 mod handle;
 mod learnt_vm_state;
 mod persistence;
+mod recordings;
 mod resize;
 mod restore;
 mod shared;
+mod signals;
 mod snapshots;
 mod transfers;
 
@@ -54,6 +55,8 @@ pub use crate::command::ControlError;
 pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
 pub use handle::DaemonHandle;
+pub use recordings::DeviceRecordings;
+use signals::Signals;
 use snapshots::Snapshots;
 use transfers::DeviceTransfers;
 
@@ -284,9 +287,11 @@ impl Daemon {
     /// Restores the state in the store: serves its VMs beside those of the configuration, and
     /// passes learnt states, attainment and deadline transfers to the event loops. A VM that cannot
     /// be served does not keep others from being served: it is logged and reported by `/healthz`.
-    /// To be called before clients are accepted.
+    /// Also switches on the recordings that the configuration names. To be called before clients
+    /// are accepted.
     pub async fn restore(&self) {
         self.handle.restore().await;
+        DeviceRecordings::of(&self.handle).start_configured().await;
     }
 
     /// Returns the listeners in the order of the configuration.
@@ -503,6 +508,7 @@ impl Ending {
         }
         let tls = self.tls.take();
         let history = history_of(&self.handle);
+        let recordings = DeviceRecordings::of(&self.handle).state().clone();
         let (ended, transfers) = self.join();
         let sent = async {
             if let Some(tls) = tls {
@@ -516,7 +522,12 @@ impl Ending {
             }
         });
         // At a time: a client that is slow to take its replies costs no learnt state.
-        let (_, (), recorded) = tokio::join!(sent, snapshots.finish(learnt, transfers), recorded);
+        let written = async {
+            // It waits for the disk, for some seconds at most.
+            let _ = tokio::task::spawn_blocking(move || recordings.finish()).await;
+        };
+        let finished = snapshots.finish(learnt, transfers);
+        let (_, (), recorded, ()) = tokio::join!(sent, finished, recorded, written);
         if let Err(error) = recorded {
             tracing::error!("history: the last points are not written: {error}");
         }
@@ -671,27 +682,4 @@ fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
         }),
     };
     config.store.as_ref().map(open).transpose()
-}
-
-/// Signals that end the daemon.
-#[derive(Debug)]
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        Ok(Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
 }

@@ -12,6 +12,7 @@ use super::transfers::Transfers;
 use crate::config::{DaemonConfig, ListenConfig, PathsConfig};
 use crate::history::History;
 use crate::listener::HalfOpen;
+use crate::recording::Recordings;
 use crate::storage_identity::IdentitySource;
 
 /// Parts of a daemon that its tasks share.
@@ -24,6 +25,7 @@ pub(super) struct Shared {
     pub(super) transfers: Transfers,
     /// History of VMs and devices; `None` if it is turned off.
     pub(super) history: Option<Arc<History>>,
+    pub(super) recordings: Arc<Recordings>,
     /// Section `[paths]` of the configuration, for disks that come by the API or from the store.
     pub(super) paths: PathsConfig,
     /// Section `[daemon]` of the configuration.

@@ -8,7 +8,7 @@ use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
 use super::respond;
-use super::{Loop, Phase};
+use super::{Loop, Phase, recording};
 use crate::command::{
     Command, CommandError, DeviceSnapshot, DiskSnapshot, NewConnection, VmSnapshot,
 };
@@ -105,6 +105,7 @@ impl Loop {
             Command::CancelTransfer { vm, reply } => respond(reply, self.cancel_transfer(&vm)),
             Command::ExportTransfers { reply } => respond(reply, self.export_transfers()),
             Command::ResumeTransfers { transfers, at } => self.resume_transfers(transfers, at),
+            Command::ChangeRecording(change) => recording::switch(self, change),
             Command::AddConnection(new) => add_connection(self, *new),
             Command::Drain => self.begin_drain(),
             Command::Abort => self.abort(),
@@ -139,6 +140,7 @@ impl Loop {
             CommandError::Refused(format!("{error}: {help}"))
         })?;
         self.engine.set_policy(self.now, policy);
+        recording::policy_changed(self);
         Ok(self.snapshot())
     }
 
@@ -155,6 +157,7 @@ impl Loop {
             .map_err(|e| CommandError::Refused(e.to_string()))?;
         let disks = &self.vms[index].disks;
         self.frontends.bound_pauses(disks, objective);
+        recording::objective_changed(self, index);
         Ok(self.vm_snapshot(index))
     }
 
@@ -182,6 +185,7 @@ impl Loop {
             vms: (self.vms.iter().filter(|(_, vm)| !vm.is_removed))
                 .map(|(at, _)| self.vm_snapshot_with(at, &oldest))
                 .collect(),
+            recording: self.frontends.recorder.as_ref().map(|it| it.counts()),
             taken_at: self.now,
         }
     }
@@ -256,6 +260,7 @@ impl Loop {
         // requests at 2 IOPS would outlast the stop time-out of any service manager.
         let unlimited = PolicySpec::named("fifo").expect("fifo is in the registry");
         self.engine.set_policy(self.now, &unlimited);
+        recording::policy_changed(self);
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.begin_drain(&mut ctx);
     }

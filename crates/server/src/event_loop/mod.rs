@@ -34,6 +34,7 @@ mod learnt_state;
 mod merge_tests;
 #[cfg(test)]
 mod panic_tests;
+mod recording;
 mod removal;
 #[cfg(test)]
 mod reply_tests;

@@ -8,7 +8,7 @@
 //! The disks are returned to the sender of the command, because flushing and closing a file may
 //! block.
 
-use super::{Loop, respond, sampler};
+use super::{Loop, recording, respond, sampler};
 use crate::backing::Disk;
 use crate::command::{CommandError, Reply};
 
@@ -124,6 +124,7 @@ impl Loop {
             }
             // The last removal takes this index, so the loop looks at it again.
             let Removal { disks, vm, reply } = self.removals.swap_remove(at);
+            recording::removed(self, vm, &disks);
             let disks = disks
                 .into_iter()
                 .map(|disk| self.detach_disk(disk))

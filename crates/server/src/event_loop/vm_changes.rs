@@ -19,7 +19,7 @@ use tidegate_units::human::{bytes_and_count, exact_bytes};
 
 use super::device::{DiskState, Io};
 use super::vms::VmArgs;
-use super::{Loop, Phase, respond};
+use super::{Loop, Phase, recording, respond};
 use crate::backing::ActivationState;
 use crate::backing::interface::ResizeWork;
 use crate::backing::layout::Wanted;
@@ -68,6 +68,7 @@ impl Loop {
                 return Err(error);
             }
         }
+        recording::vm_added(self, vm);
         let volumes = (self.vms[vm].disks.iter()).map(|&disk| self.device.volume(disk));
         Ok((self.vm_snapshot(vm), volumes.collect()))
     }
@@ -81,6 +82,7 @@ impl Loop {
         self.check_running()?;
         let vm = self.vms.named(vm)?;
         let at = self.place_disk(vm, new)?;
+        recording::disk_added(self, vm, at);
         Ok((self.vm_snapshot(vm), vec![self.device.volume(at)]))
     }
 
@@ -246,6 +248,7 @@ impl Loop {
             .vms_mut()
             .resize_disk(self.now, state.id, state.base, size);
         resized.expect("a disk of the loop is one of the engine");
+        recording::disk_resized(self, at);
         memory.map_err(|error| {
             CommandError::Refused({
                 let size = bytes_and_count(size);

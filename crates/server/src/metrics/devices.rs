@@ -70,6 +70,16 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
         Read::Gauge(|d| d.stats.requests.into()),
     ),
     plain(
+        "recorded_requests",
+        "Requests passed to the recorder since the recording was switched on; 0 while it is off",
+        Read::Counter(|d| d.recording.map_or(0.0, |it| it.written as f64)),
+    ),
+    plain(
+        "recording_dropped_requests",
+        "Requests that are missing in the recording, because the recorder did not keep up",
+        Read::Counter(|d| d.recording.map_or(0.0, |it| it.dropped as f64)),
+    ),
+    plain(
         "started",
         "I/Os handed to the device",
         Read::Counter(|d| d.stats.started as f64),

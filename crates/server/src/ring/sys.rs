@@ -473,6 +473,13 @@ pub fn precise_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
+/// Lowers the priority of the calling thread below that of others, as `nice` does: on Linux it is a
+/// thread's own.
+pub fn lower_priority() {
+    // SAFETY: takes no memory; concerns only the calling thread. A refusal leaves the priority.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
 /// Returns freed heap memory to the system that the allocator would keep. Walks the whole heap
 /// while threads that allocate wait, so an event loop must not call it.
 pub fn trim_heap() {

@@ -16,6 +16,7 @@ mod learnt_state;
 mod long_requests;
 mod nbd_recovery;
 mod profile;
+mod recording;
 mod socket_owner;
 mod store;
 mod store_kill;

@@ -98,6 +98,37 @@ pub(super) const HISTORY: SectionInfo = SectionInfo {
     keys: &[HISTORY_ENABLED, HISTORY_DIRECTORY, HISTORY_MAX_SIZE],
 };
 
+/// Directory of recordings.
+pub(super) const RECORDING_DIRECTORY: KeyInfo = KeyInfo::new(
+    "directory",
+    KeyKind::Path,
+    KeyDefault::Unset("`recordings` beside the store"),
+    "directory of the files, created when a recording is switched on; best on a disk of its own",
+);
+
+/// Bound on the size of recordings.
+pub(super) const MAX_SIZE: KeyInfo = KeyInfo::number(
+    "max_size",
+    KeyKind::Bytes,
+    1 << 30,
+    (16 << 20, 1 << 50),
+    "maximum size of all files; the oldest are removed first",
+);
+
+/// Devices that are recorded from the start on.
+pub(super) const RECORDED_DEVICES: KeyInfo = KeyInfo::new(
+    "devices",
+    KeyKind::List(&KeyKind::Text),
+    KeyDefault::Unset("none"),
+    "names of the devices that are recorded from the start on",
+);
+
+/// `[recording]`
+pub(super) const RECORDING: SectionInfo = SectionInfo {
+    name: "recording",
+    keys: &[RECORDING_DIRECTORY, MAX_SIZE, RECORDED_DEVICES],
+};
+
 /// Directories of disks that are not named in the file.
 pub(super) const ALLOW: KeyInfo = KeyInfo::new(
     "allow",
@@ -396,6 +427,11 @@ pub(super) const FILE: SectionInfo = SectionInfo {
             "what each VM did and where its time went, by the second",
         ),
         optional(
+            "recording",
+            KeyKind::Table(&RECORDING),
+            "where recordings of requests are written",
+        ),
+        optional(
             METRICS.name,
             KeyKind::Tables(&METRICS),
             "listeners that serve metrics and health alone",
@@ -456,11 +492,9 @@ mod tests {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
         let pages =
             ["", "-access", "-vm", "-objective"].map(|part| format!("configuration{part}.md"));
-        let pages = [
-            &pages[..],
-            &["tls", "tls-control", "history"].map(|page| format!("{page}.md")),
-        ]
-        .concat();
+        let others =
+            ["history", "recording", "tls", "tls-control"].map(|page| format!("{page}.md"));
+        let pages = [&pages[..], &others[..]].concat();
         let pages: Vec<_> = pages.iter().map(|page| docs.join(page)).collect();
         let pages: Vec<&Path> = pages.iter().map(|page| page.as_path()).collect();
         tidegate_testkit::schema::assert_doc_tables_are_current(&pages, &documented());

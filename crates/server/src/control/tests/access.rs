@@ -82,6 +82,8 @@ fn a_role_below_admin_reaches_no_host_path_and_no_configuration() {
         "DELETE /v1/vms/{name}/schedule/{number}",
         "PATCH /v1/vms/{name}/objective",
         "POST /v1/vms/{name}/schedule",
+        // The files go to the directory that the configuration names.
+        "PUT /v1/devices/{name}/recording",
         "PUT /v1/vms/{name}/job",
     ];
     assert_eq!(below_admin, expected.map(str::to_owned).into());

@@ -6,6 +6,7 @@ use tidegate_core::transfers::{Class, Transfer, TransferOutcome, TransferStatus}
 
 use super::*;
 use crate::history::History;
+use crate::recording::Recordings;
 use crate::transfer::{
     Due, EndedTransfer, Outlook, RunningTransfer, Since, TransferOrder, TransferResult, after,
     between,
@@ -240,6 +241,11 @@ impl Inventory for Pretended {
     fn history(&self) -> Option<Arc<History>> {
         self.history.clone()
     }
+
+    fn recordings(&self) -> Arc<Recordings> {
+        let names = self.devices().into_iter().map(|(name, _)| name);
+        Arc::new(Recordings::new(None, names))
+    }
 }
 
 impl Loops for Pretended {
@@ -255,6 +261,13 @@ impl Loops for Pretended {
             std::future::pending::<()>().await;
         }
         Ok(self.with(|devices| devices[device].clone()))
+    }
+
+    async fn set_recording(&self, _: usize, on: bool) -> Result<(), ControlError> {
+        if on {
+            return Err(ControlError::Recording("no directory".to_owned()));
+        }
+        Ok(())
     }
 
     async fn set_objective(

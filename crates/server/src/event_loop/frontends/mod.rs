@@ -23,6 +23,7 @@ use crate::command::NewConnection;
 use crate::frontend::interface::{Answer, ConnectionRef, Port};
 use crate::frontend::{AnyFrontend, Failure};
 use crate::log_limit;
+use crate::recording::Producer;
 use crate::ring::Pause;
 
 pub(super) use connection::CONNECTIONS_MAX;
@@ -37,6 +38,8 @@ pub(super) struct Frontends {
     /// True if the next turn must not wait: requests were handed in after this turn's dispatch, or
     /// it left some, or answered some after the exchange.
     goes_on: bool,
+    /// Recording of finished requests; `None` while it is off.
+    pub(super) recorder: Option<Box<Producer>>,
 }
 
 /// Parts of the loop that connections borrow for one call.

@@ -28,6 +28,11 @@ impl Frontends {
                 IoError::BeyondEnd => slot.kind.beyond_end(),
             };
         }
+        if let Some(recorder) = &mut self.recorder
+            && !recorder.request(ctx.parts.now, slot, done)
+        {
+            self.recorder = None;
+        }
         let connection_ref = slot.owner;
         if let Some(connection) = self.connections.resolve(connection_ref) {
             connection.outstanding -= 1;

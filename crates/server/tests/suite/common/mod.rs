@@ -39,6 +39,7 @@ pub fn config(dir: &Path) -> Config {
         store: None,
         file: None,
         history: HistoryConfig::beside(None),
+        recording: None,
         metrics: Vec::new(),
         listeners: vec![ListenConfig {
             address: ListenAddress::Unix {

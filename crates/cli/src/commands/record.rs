@@ -1,0 +1,258 @@
+//! `tidegate record`: recordings of every request of a device.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use hyper::Method;
+use jiff::Timestamp;
+use serde::Serialize;
+use tidegate_api::query::{RecordingQuery, percent_encode};
+use tidegate_api::recording::{DeviceRecordingView, RecordingRequest, RecordingsView};
+use tidegate_api::vm::VmView;
+use tidegate_recording::Reader;
+use tidegate_report::{Align, Cell, Table, Tone};
+use tidegate_units::human::{bytes, count, duration};
+
+use crate::args::{RecordCommand, RecordDumpArgs};
+use crate::atomic_file;
+use crate::client::{Client, read};
+use crate::output::{self, Output};
+use crate::problem::{self, Problem};
+
+/// Longest wait for a piece of a dump.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(super) fn run(command: &RecordCommand, client: &Client, out: Output) -> Result<()> {
+    match command {
+        RecordCommand::On { device } => switch(device.as_deref(), true, client, out),
+        RecordCommand::Off { device } => switch(device.as_deref(), false, client, out),
+        RecordCommand::Status => {
+            let answer = client.get("/v1/recordings")?;
+            if out.is_json() {
+                return out.json(&answer);
+            }
+            show(&read(answer)?, out)
+        }
+        RecordCommand::Dump(args) => dump(args, client, out),
+    }
+}
+
+/// Returns the device that is meant where none is named: the only one.
+fn only_device(client: &Client) -> Result<String> {
+    let all: RecordingsView = read(client.get("/v1/recordings")?)?;
+    match &all.devices[..] {
+        [one] => Ok(one.device.clone()),
+        devices => {
+            let names: Vec<&str> = devices.iter().map(|it| it.device.as_str()).collect();
+            let problem = Problem::new("there are several devices: name one");
+            Err(problem.help(format!("one of: {}", names.join(", "))).into())
+        }
+    }
+}
+
+fn path(device: &str) -> String {
+    format!("/v1/devices/{}/recording", percent_encode(device))
+}
+
+fn switch(device: Option<&str>, on: bool, client: &Client, out: Output) -> Result<()> {
+    let device = match device {
+        Some(device) => device.to_owned(),
+        None => only_device(client)?,
+    };
+    let answer = client.change(Method::PUT, &path(&device), &RecordingRequest { on })?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    show(&read(answer)?, out)
+}
+
+/// Prints the state of all recordings, and warnings on standard error.
+fn show(all: &RecordingsView, out: Output) -> Result<()> {
+    let mut table = Table::new([
+        ("DEVICE", Align::Left),
+        ("RECORDING", Align::Left),
+        ("REQUESTS", Align::Right),
+        ("DROPPED", Align::Right),
+        ("BYTES/REQUEST", Align::Right),
+        ("FILES", Align::Right),
+        ("COVERED", Align::Left),
+    ]);
+    for device in &all.devices {
+        let state = match (&device.problem, device.on) {
+            (Some(_), _) => Cell::from("stopped").tone(Tone::Bad),
+            (None, true) => Cell::from("on").tone(Tone::Good),
+            (None, false) => Cell::from("off"),
+        };
+        let dropped = Cell::from(count(device.dropped));
+        table.row([
+            Cell::from(device.device.as_str()).tone(Tone::Strong),
+            state,
+            count(device.requests).into(),
+            if device.dropped > 0 {
+                dropped.tone(Tone::Bad)
+            } else {
+                dropped
+            },
+            (device.bytes_a_request())
+                .map_or("-".to_owned(), |size| format!("{size:.1}"))
+                .into(),
+            bytes(device.bytes).into(),
+            covered(device).into(),
+        ]);
+    }
+    out.table(&table)?;
+    if let Some(directory) = &all.directory {
+        let (used, most) = (bytes(all.bytes), bytes(all.max_bytes));
+        out.text(&format!("\n{used} of at most {most} in {directory}\n"))?;
+    }
+    for device in &all.devices {
+        if let Some(problem) = &device.problem {
+            let name = &device.device;
+            output::tell(format_args!(
+                "warning: device {name}: recording stopped: {problem}"
+            ));
+        }
+    }
+    if !all.on_storage_of.is_empty() {
+        let devices = all.on_storage_of.join(", ");
+        output::tell(format_args!(
+            "warning: recordings are on the storage of {devices} and take part of its throughput: \
+             name a directory on another disk with [recording] directory"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the time that the files of a device cover.
+fn covered(device: &DeviceRecordingView) -> String {
+    let (Some(from), Some(until)) = (&device.from, &device.until) else {
+        return "-".to_owned();
+    };
+    let times = from
+        .parse::<Timestamp>()
+        .ok()
+        .zip(until.parse::<Timestamp>().ok());
+    let span = times.and_then(|(from, until)| {
+        let span = until.duration_since(from);
+        u64::try_from(span.as_nanos()).ok()
+    });
+    match span {
+        Some(span) => format!("{} from {}", duration(span), seconds(from)),
+        None => format!("from {from}"),
+    }
+}
+
+/// Returns a time without fractions of a second.
+fn seconds(time: &str) -> String {
+    match time.split_once('.') {
+        Some((whole, _)) => format!("{whole}Z"),
+        None => time.to_owned(),
+    }
+}
+
+/// Content of a dump.
+#[derive(Serialize)]
+struct Dumped {
+    file: String,
+    bytes: u64,
+    requests: u64,
+    dropped: u64,
+    lost: u64,
+    gaps: u64,
+    span_ns: u64,
+    vms: Vec<String>,
+}
+
+fn dump(args: &RecordDumpArgs, client: &Client, out: Output) -> Result<()> {
+    let device = match (&args.device, &args.vm) {
+        (Some(device), _) => device.clone(),
+        (None, Some(vm)) => {
+            let vm = client.get(&format!("/v1/vms/{}", percent_encode(vm)));
+            match vm.and_then(read::<VmView>) {
+                Ok(vm) => vm.device,
+                // It may have been removed since, and be in the files all the same.
+                Err(_) => only_device(client)?,
+            }
+        }
+        (None, None) => only_device(client)?,
+    };
+    let query = RecordingQuery {
+        vm: args.vm.clone(),
+        from: args.from.map(|time| time.to_string()),
+        to: args.to.map(|time| time.to_string()),
+    };
+    atomic_file::regular(&args.file)?;
+    let written = download(&args.file, &format!("{}{query}", path(&device)), client)?;
+    let dumped = describe(&args.file, written)?;
+    if out.is_json() {
+        return out.json(&dumped);
+    }
+    let mut table = Table::properties();
+    table
+        .property(
+            "recording",
+            Cell::from(dumped.file.as_str()).tone(Tone::Strong),
+        )
+        .property("size", bytes(dumped.bytes))
+        .property("requests", count(dumped.requests))
+        .property("span", duration(dumped.span_ns))
+        .property("VMs", dumped.vms.join(", "));
+    if dumped.gaps > 0 {
+        let text = format!(
+            "{}: {} requests dropped, {} lost",
+            count(dumped.gaps),
+            count(dumped.dropped),
+            count(dumped.lost)
+        );
+        table.property("gaps", Cell::from(text).tone(Tone::Warn));
+    }
+    Ok(out.table(&table)?)
+}
+
+/// Writes an answer to a file and returns its length. A file that is not whole is removed.
+fn download(file: &Path, path: &str, client: &Client) -> Result<u64> {
+    let mut output: Option<File> = None;
+    let mut written = 0;
+    let downloaded = client.download(path, PIECE_TIMEOUT, |piece| {
+        // Created with the first piece: a refused request replaces no file.
+        let output = match &mut output {
+            Some(output) => output,
+            None => {
+                let created = File::create(file);
+                output.insert(created.map_err(|error| problem::cannot_write(file, &error))?)
+            }
+        };
+        written += piece.len() as u64;
+        (output.write_all(piece)).with_context(|| format!("cannot write {}", file.display()))
+    });
+    if downloaded.is_err() && output.is_some() {
+        let _ = fs::remove_file(file);
+    }
+    downloaded.map(|()| written)
+}
+
+/// Reads a dump for its content.
+fn describe(file: &Path, written: u64) -> Result<Dumped> {
+    let name = file.display().to_string();
+    let opened = File::open(file).with_context(|| format!("cannot read {name}"))?;
+    let unreadable = |error| Problem::new(format!("{name}: {error}"));
+    let mut reader = Reader::new(BufReader::new(opened)).map_err(unreadable)?;
+    while reader.next_item().map_err(unreadable)?.is_some() {}
+    let summary = reader.summary();
+    let mut vms: Vec<String> = (reader.inventory().vms().map(|vm| vm.name.clone())).collect();
+    vms.sort_unstable();
+    let span = summary.first.map(|first| summary.last.since(first));
+    Ok(Dumped {
+        file: name,
+        bytes: written,
+        requests: summary.requests,
+        dropped: summary.dropped,
+        lost: summary.lost,
+        gaps: summary.gaps,
+        span_ns: span.unwrap_or_default().0,
+        vms,
+    })
+}

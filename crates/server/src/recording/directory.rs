@@ -1,0 +1,264 @@
+//! Files of recordings: a directory for each device, oldest files removed first.
+//!
+//! A file's name is the time at which it begins, in nanoseconds since 1970 with leading zeroes, so
+//! that names sort by time.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Suffix of the files' names.
+const SUFFIX: &str = ".tgrec";
+/// Digits of a name, enough for 2^64.
+const DIGITS: usize = 20;
+
+/// File of a recording.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RecordingFile {
+    pub(super) path: PathBuf,
+    /// Time at which it begins, in nanoseconds since 1970.
+    pub(super) begins: u64,
+    pub(super) bytes: u64,
+    /// Time of the last write.
+    pub(super) written: SystemTime,
+}
+
+/// Returns the files of a device, oldest first; none if there is no directory.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub(super) fn files_of(directory: &Path, device: &str) -> io::Result<Vec<RecordingFile>> {
+    let entries = match fs::read_dir(directory.join(device)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Some(begins) = begin_of(&entry.file_name().to_string_lossy()) else {
+            continue;
+        };
+        // A file may be removed while the directory is read.
+        let Ok(meta) = entry.metadata() else { continue };
+        if meta.is_file() {
+            files.push(RecordingFile {
+                path: entry.path(),
+                begins,
+                bytes: meta.len(),
+                written: meta.modified()?,
+            });
+        }
+    }
+    files.sort_by_key(|file| file.begins);
+    Ok(files)
+}
+
+/// Returns the time in a file's name; `None` if it is no recording's.
+fn begin_of(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    let are_digits = digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
+    are_digits.then(|| digits.parse().ok())?
+}
+
+/// Opens the file of a recording for writing. Tests put other outputs in its place.
+pub(super) type Create = fn(&Path) -> io::Result<Box<dyn Write + Send>>;
+
+/// Creates a directory for the daemon's user alone, unless it exists.
+fn create_directory(path: &Path) -> io::Result<()> {
+    (fs::DirBuilder::new().recursive(true).mode(0o700)).create(path)
+}
+
+/// Creates a file that must not exist.
+pub(super) fn create_file(path: &Path) -> io::Result<Box<dyn Write + Send>> {
+    // For the daemon's user alone: addresses tell much of a guest.
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let file: File = options.open(path)?;
+    Ok(Box::new(file))
+}
+
+/// Directory of all recordings with a bound on its size, owned by the recorder.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    /// Maximum size of all files in bytes.
+    max_bytes: u64,
+    /// Files that are complete, oldest first.
+    complete: Vec<RecordingFile>,
+    /// Bytes of the files that are being written.
+    open_bytes: u64,
+    create: Create,
+}
+
+impl Directory {
+    /// Opens a directory with the files of the devices that are there.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub(super) fn open(path: &Path, max_bytes: u64, create: Create) -> io::Result<Directory> {
+        create_directory(path)?;
+        let mut complete = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let name = entry?.file_name();
+            // What is no directory has no files of recordings.
+            if let Ok(files) = files_of(path, &name.to_string_lossy()) {
+                complete.extend(files);
+            }
+        }
+        complete.sort_by_key(|file| file.begins);
+        Ok(Directory {
+            path: path.to_owned(),
+            max_bytes,
+            complete,
+            open_bytes: 0,
+            create,
+        })
+    }
+
+    /// Returns the size at which a file of one of `streams` recordings is complete. Files are
+    /// small against the whole, so that removing one removes a small part of what is known.
+    pub(super) fn file_bytes(&self, streams: usize) -> u64 {
+        let parts = 16 * streams.max(1) as u64;
+        (self.max_bytes / parts).min(64 << 20)
+    }
+
+    /// Creates a file of a device that begins at a time, in nanoseconds since 1970. A file that
+    /// begins before another, as when the clock was set back, gets the next possible time.
+    pub(super) fn create(&mut self, device: &str, begins: u64) -> io::Result<OpenFile> {
+        let directory = self.path.join(device);
+        create_directory(&directory)?;
+        let last = self.complete.iter().map(|file| file.begins).max();
+        let begins = begins.max(last.map_or(0, |last| last.saturating_add(1)));
+        let path = directory.join(format!("{begins:0DIGITS$}{SUFFIX}"));
+        let output = (self.create)(&path)?;
+        Ok(OpenFile {
+            path,
+            begins,
+            bytes: 0,
+            output,
+        })
+    }
+
+    /// Appends to a file, after removing the oldest complete ones if all would be too large.
+    pub(super) fn write(&mut self, file: &mut OpenFile, bytes: &[u8]) -> io::Result<()> {
+        self.make_room(bytes.len() as u64)?;
+        file.output.write_all(bytes)?;
+        file.bytes += bytes.len() as u64;
+        self.open_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Removes the oldest files until there is room for `bytes` more.
+    fn make_room(&mut self, bytes: u64) -> io::Result<()> {
+        let mut total = self.open_bytes + self.complete.iter().map(|file| file.bytes).sum::<u64>();
+        while total.saturating_add(bytes) > self.max_bytes && !self.complete.is_empty() {
+            let oldest = self.complete.remove(0);
+            match fs::remove_file(&oldest.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => total -= oldest.bytes,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back a file to which nothing is written any more.
+    pub(super) fn complete(&mut self, file: OpenFile) {
+        self.open_bytes -= file.bytes;
+        self.complete.push(RecordingFile {
+            path: file.path,
+            begins: file.begins,
+            bytes: file.bytes,
+            written: SystemTime::now(),
+        });
+        self.complete.sort_by_key(|file| file.begins);
+    }
+}
+
+/// File that is being written.
+pub(super) struct OpenFile {
+    path: PathBuf,
+    begins: u64,
+    bytes: u64,
+    output: Box<dyn Write + Send>,
+}
+
+impl OpenFile {
+    /// Returns the number of bytes written.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the path, for messages.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path, device: &str) -> Vec<u64> {
+        let files = files_of(directory, device).expect("readable");
+        files.iter().map(|file| file.bytes).collect()
+    }
+
+    #[test]
+    fn the_oldest_files_of_all_devices_make_room() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut directory = Directory::open(dir.path(), 1000, create_file).expect("writable");
+        for (device, bytes) in [("a", 300), ("b", 350), ("a", 250)] {
+            let mut file = directory.create(device, 0).expect("writable");
+            directory.write(&mut file, &vec![1; bytes]).expect("room");
+            directory.complete(file);
+        }
+        assert_eq!(
+            (names(dir.path(), "a"), names(dir.path(), "b")),
+            (vec![300, 250], vec![350])
+        );
+        let mut open = directory.create("b", 0).expect("writable");
+        directory.write(&mut open, &[1; 400]).expect("room is made");
+        assert_eq!(
+            (names(dir.path(), "a"), names(dir.path(), "b")),
+            (vec![250], vec![350, 400])
+        );
+        // The file that is being written is never removed, even where it alone is too large.
+        directory.write(&mut open, &[1; 700]).expect("room is made");
+        assert_eq!(
+            (names(dir.path(), "a"), names(dir.path(), "b")),
+            (vec![], vec![1100])
+        );
+        directory.complete(open);
+        // The next daemon finds the files.
+        let mut again = Directory::open(dir.path(), 1000, create_file).expect("readable");
+        let mut open = again.create("a", 0).expect("writable");
+        again.write(&mut open, &[1; 10]).expect("room is made");
+        assert_eq!(
+            (names(dir.path(), "a"), names(dir.path(), "b")),
+            (vec![10], vec![])
+        );
+    }
+
+    #[test]
+    fn files_of_others_are_left_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join("a")).expect("writable");
+        for name in ["notes.txt", "1.tgrec", "0000000000000000000x.tgrec"] {
+            fs::write(dir.path().join("a").join(name), "x").expect("writable");
+        }
+        fs::write(dir.path().join("file"), "x").expect("writable");
+        let mut directory = Directory::open(dir.path(), 5, create_file).expect("readable");
+        let mut file = directory.create("a", 0).expect("writable");
+        directory.write(&mut file, &[1; 10]).expect("written");
+        assert_eq!(
+            fs::read_dir(dir.path().join("a"))
+                .expect("readable")
+                .count(),
+            4
+        );
+        assert_eq!(files_of(dir.path(), "nothing").expect("no directory"), []);
+    }
+}

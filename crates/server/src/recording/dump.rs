@@ -1,0 +1,372 @@
+//! One recording of a range of time out of a device's files.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use tidegate_core::time::Nanos;
+use tidegate_recording::{
+    Change, Encoder, Gap, GapCause, Header, Item, ReadError, Reader, Request, VmFacts,
+};
+
+use super::directory::{RecordingFile, files_of};
+
+/// Part of the files of a device that a dump has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Range {
+    /// VM whose requests alone are wanted, with the changes that concern it.
+    pub(crate) vm: Option<String>,
+    /// First time of arrival, in nanoseconds since 1970.
+    pub(crate) from: u64,
+    /// Time before which requests arrive.
+    pub(crate) to: u64,
+}
+
+/// Receiver of a dump's bytes, which takes the content of the buffer. Returns false if nobody
+/// wants the rest.
+pub(crate) trait Sink: FnMut(&mut Vec<u8>) -> bool {}
+impl<F: FnMut(&mut Vec<u8>) -> bool> Sink for F {}
+
+/// Longest request that a dump is sure to have: one that takes longer may be missing where it ends
+/// behind the range.
+const LONGEST_REQUEST: Nanos = Nanos::from_secs(60);
+/// Bytes that are gathered before they go to the sink.
+const PIECE: usize = 64 << 10;
+
+/// Writes the requests of a range in one recording, in the order of the files. Returns false if
+/// there are none, and nothing was written.
+///
+/// # Errors
+/// If the files cannot be read.
+pub(crate) fn dump(
+    directory: &Path,
+    device: &str,
+    range: &Range,
+    sink: &mut impl Sink,
+) -> io::Result<bool> {
+    let files = files_of(directory, device)?;
+    let mut dump = Dump {
+        range,
+        sink,
+        bytes: Vec::new(),
+        open: None,
+        session: None,
+        wanted: true,
+    };
+    for (at, file) in files.iter().enumerate() {
+        let ends_before = (files.get(at + 1)).is_some_and(|next| next.begins <= range.from);
+        // Requests are in the file in which they end, which may begin after they arrived.
+        let latest = range.to.saturating_add(LONGEST_REQUEST.0);
+        if ends_before || file.begins >= latest {
+            continue;
+        }
+        dump.file(file)?;
+        if !dump.wanted {
+            return Ok(true);
+        }
+    }
+    Ok(dump.finish())
+}
+
+/// Recording that is being written.
+struct Open {
+    encoder: Encoder,
+    /// Wall clock at its time 0.
+    started_unix_ns: u64,
+    last: Nanos,
+    next_vm: u32,
+    next_disk: u32,
+    /// Numbers of the VMs that are in it and not removed.
+    vms: Vec<u32>,
+}
+
+/// Recording whose files are being read: all files with one beginning.
+struct Session {
+    started_unix_ns: u64,
+    /// Number of the request that is expected next.
+    expected: u64,
+    /// Numbers in the dump, by those in the session.
+    vms: BTreeMap<u32, u32>,
+    disks: BTreeMap<u32, u32>,
+}
+
+struct Dump<'a, S> {
+    range: &'a Range,
+    sink: &'a mut S,
+    bytes: Vec<u8>,
+    /// The dump, from its first file on.
+    open: Option<Open>,
+    session: Option<Session>,
+    wanted: bool,
+}
+
+impl<S: Sink> Dump<'_, S> {
+    /// Adds the requests of a file.
+    fn file(&mut self, file: &RecordingFile) -> io::Result<()> {
+        let opened = match File::open(&file.path) {
+            Ok(opened) => opened,
+            // It was removed to make room; the number of the next request shows what is missing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut reader = match Reader::new(BufReader::new(opened)) {
+            Ok(reader) => reader,
+            Err(ReadError::Io(error)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(path = %file.path.display(), "left out of the dump: {error}");
+                return Ok(());
+            }
+        };
+        self.begin(reader.header());
+        loop {
+            let item = match reader.next_item() {
+                Ok(Some(item)) => item,
+                Ok(None) => break,
+                Err(ReadError::Io(error)) => return Err(error),
+                Err(_) => unreachable!("the header was read"),
+            };
+            self.item(item);
+            if self.bytes.len() >= PIECE {
+                self.send();
+            }
+            if !self.wanted {
+                return Ok(());
+            }
+        }
+        if let Some(session) = &mut self.session {
+            session.expected = reader.expected();
+        }
+        Ok(())
+    }
+
+    /// Begins the dump, or goes on with another file.
+    fn begin(&mut self, header: &Header) {
+        let same = (self.session.as_ref())
+            .is_some_and(|session| session.started_unix_ns == header.started_unix_ns);
+        if same {
+            return self.note_missing(header);
+        }
+        let mut session = Session {
+            started_unix_ns: header.started_unix_ns,
+            expected: header.first_request,
+            vms: BTreeMap::new(),
+            disks: BTreeMap::new(),
+        };
+        let vms = header.vms.iter().filter(|vm| self.wants(vm));
+        let vms: Vec<VmFacts> = vms.cloned().collect();
+        match &mut self.open {
+            None => {
+                // Requests before the range are left out, and time 0 is at its beginning.
+                let started_unix_ns = header.started_unix_ns.max(self.range.from);
+                let mut open = Open::new(started_unix_ns);
+                let vms = vms.into_iter().map(|vm| open.number(&mut session, vm));
+                let header = Header {
+                    vms: vms.collect(),
+                    started_unix_ns,
+                    first_request: 0,
+                    ..header.clone()
+                };
+                open.encoder = Encoder::new(&header, &mut self.bytes);
+                self.open = Some(open);
+            }
+            Some(open) => {
+                let at = open.time(session.started_unix_ns, Nanos::ZERO);
+                open.gap(GapCause::Off, Some(at), None, &mut self.bytes);
+                for vm in std::mem::take(&mut open.vms) {
+                    let removed = Change::VmRemoved { vm };
+                    open.encoder.change(at, &removed, &mut self.bytes);
+                }
+                let policy = header.device.policy.clone();
+                let policy = Change::Policy { policy };
+                open.encoder.change(at, &policy, &mut self.bytes);
+                for vm in vms {
+                    let vm = open.number(&mut session, vm);
+                    let added = Change::VmAdded { vm };
+                    open.encoder.change(at, &added, &mut self.bytes);
+                }
+            }
+        }
+        self.session = Some(session);
+    }
+
+    /// Notes what is missing between two files of one session.
+    fn note_missing(&mut self, header: &Header) {
+        let (Some(session), Some(open)) = (&mut self.session, &mut self.open) else {
+            return;
+        };
+        let missing = header.first_request.saturating_sub(session.expected);
+        if missing > 0 {
+            open.gap(GapCause::Damaged, None, Some(missing), &mut self.bytes);
+        }
+        // VMs that are unknown came in what is missing.
+        for vm in &header.vms {
+            let is_wanted = (self.range.vm.as_ref()).is_none_or(|name| *name == vm.name);
+            if is_wanted && !session.vms.contains_key(&vm.number) {
+                let vm = open.number(session, vm.clone());
+                let added = Change::VmAdded { vm };
+                open.encoder.change(open.last, &added, &mut self.bytes);
+            }
+        }
+    }
+
+    fn wants(&self, vm: &VmFacts) -> bool {
+        (self.range.vm.as_ref()).is_none_or(|name| *name == vm.name)
+    }
+
+    fn item(&mut self, item: Item) {
+        let (Some(session), Some(open)) = (&mut self.session, &mut self.open) else {
+            return;
+        };
+        let (started, bytes) = (session.started_unix_ns, &mut self.bytes);
+        match item {
+            Item::Request(request) => {
+                let arrived = started.saturating_add(request.arrived.0);
+                if !(self.range.from..self.range.to).contains(&arrived) {
+                    return;
+                }
+                let Some(&disk) = session.disks.get(&request.disk) else {
+                    return;
+                };
+                let mut own = Request { disk, ..request };
+                own.arrived = open.time(started, own.arrived);
+                own.admitted = open.time(started, own.admitted);
+                own.sent = open.time(started, own.sent);
+                own.done = open.time(started, own.done);
+                open.last = open.last.max(own.done);
+                open.encoder.push(&own, bytes);
+            }
+            Item::Gap(gap) => {
+                let on_wall = |time: Nanos| started.saturating_add(time.0);
+                let ends = gap.until.map_or(u64::MAX, on_wall);
+                if on_wall(gap.from) < self.range.to && ends >= self.range.from {
+                    let until = gap.until.map(|until| open.time(started, until));
+                    let from = open.time(started, gap.from);
+                    open.encoder.gap(&Gap { from, until, ..gap }, bytes);
+                }
+            }
+            Item::Change(at, change) => {
+                let at = open.time(started, at);
+                if let Some(change) = self.translated(*change)
+                    && let Some(open) = &mut self.open
+                {
+                    open.encoder.change(at, &change, &mut self.bytes);
+                }
+            }
+        }
+    }
+
+    /// Returns a change with the numbers of the dump; `None` if it concerns another VM.
+    fn translated(&mut self, change: Change) -> Option<Change> {
+        let name = self.range.vm.clone();
+        let session = self.session.as_mut()?;
+        let open = self.open.as_mut()?;
+        Some(match change {
+            Change::VmAdded { vm } => {
+                if name.is_some_and(|name| name != vm.name) {
+                    return None;
+                }
+                let vm = open.number(session, vm);
+                Change::VmAdded { vm }
+            }
+            Change::VmRemoved { vm } => {
+                let vm = *session.vms.get(&vm)?;
+                open.vms.retain(|&other| other != vm);
+                Change::VmRemoved { vm }
+            }
+            Change::VmRenamed { vm, name } => {
+                let vm = *session.vms.get(&vm)?;
+                Change::VmRenamed { vm, name }
+            }
+            Change::DiskAdded { vm, mut disk } => {
+                let vm = *session.vms.get(&vm)?;
+                disk.number = open.number_disk(session, disk.number);
+                Change::DiskAdded { vm, disk }
+            }
+            Change::DiskRemoved { disk } => {
+                let disk = *session.disks.get(&disk)?;
+                Change::DiskRemoved { disk }
+            }
+            Change::DiskResized { disk, size_bytes } => {
+                let disk = *session.disks.get(&disk)?;
+                Change::DiskResized { disk, size_bytes }
+            }
+            Change::Objective { vm, objective } => {
+                let vm = *session.vms.get(&vm)?;
+                Change::Objective { vm, objective }
+            }
+            other @ (Change::Policy { .. } | Change::DeviceResized { .. }) => other,
+        })
+    }
+
+    fn send(&mut self) {
+        self.wanted = (self.sink)(&mut self.bytes);
+        self.bytes.clear();
+    }
+
+    /// Ends the dump. Returns false if there was no file.
+    fn finish(mut self) -> bool {
+        let Some(open) = self.open.take() else {
+            return false;
+        };
+        open.encoder.end(open.last, &mut self.bytes);
+        self.send();
+        true
+    }
+}
+
+impl Open {
+    fn new(started_unix_ns: u64) -> Open {
+        Open {
+            // Replaced once the VMs have their numbers.
+            encoder: Encoder::new(&Header::default(), &mut Vec::new()),
+            started_unix_ns,
+            last: Nanos::ZERO,
+            next_vm: 0,
+            next_disk: 0,
+            vms: Vec::new(),
+        }
+    }
+
+    /// Returns a time of a session that began at `started` on the dump's clock; 0 for one before.
+    fn time(&self, started: u64, time: Nanos) -> Nanos {
+        let on_wall = started.saturating_add(time.0);
+        Nanos(on_wall.saturating_sub(self.started_unix_ns))
+    }
+
+    /// Numbers a VM of a session and its disks.
+    fn number(&mut self, session: &mut Session, mut vm: VmFacts) -> VmFacts {
+        let number = self.next_vm;
+        self.next_vm += 1;
+        session.vms.insert(vm.number, number);
+        vm.number = number;
+        self.vms.push(number);
+        for disk in &mut vm.disks {
+            disk.number = self.number_disk(session, disk.number);
+        }
+        vm
+    }
+
+    fn number_disk(&mut self, session: &mut Session, disk: u32) -> u32 {
+        let number = self.next_disk;
+        self.next_disk += 1;
+        session.disks.insert(disk, number);
+        number
+    }
+
+    fn gap(
+        &mut self,
+        cause: GapCause,
+        until: Option<Nanos>,
+        requests: Option<u64>,
+        bytes: &mut Vec<u8>,
+    ) {
+        let gap = Gap {
+            cause,
+            from: self.last,
+            until,
+            requests,
+        };
+        self.encoder.gap(&gap, bytes);
+    }
+}
