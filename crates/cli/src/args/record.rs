@@ -91,10 +91,15 @@ fn parse_moment_at(text: &str, now: &Zoned) -> Result<Timestamp, String> {
         let at = now.timestamp().checked_sub(ago);
         return at.map_err(|error| error.to_string());
     }
-    let parsed = (text.parse::<Timestamp>())
-        .or_else(|_| text.parse::<DateTime>().and_then(local))
-        .or_else(|_| (text.parse::<Time>()).and_then(|time| local(now.date().to_datetime(time))));
-    parsed.map_err(|_| {
+    // A lone number is no time of day: it may as well be meant as that many seconds or minutes ago.
+    let of_today = || {
+        let time = text.contains(':').then(|| text.parse::<Time>().ok())??;
+        local(now.date().to_datetime(time)).ok()
+    };
+    let parsed = (text.parse::<Timestamp>().ok())
+        .or_else(|| text.parse::<DateTime>().and_then(local).ok())
+        .or_else(of_today);
+    parsed.ok_or_else(|| {
         "give a time of day (14:02), a date and time (2026-03-01T14:02:00Z), or a time ago (15 min)"
             .to_owned()
     })
