@@ -9,6 +9,7 @@ use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded};
 use tidegate_server::control::{SocketError, Sockets};
 use tidegate_server::daemon::Stopped;
 use tidegate_server::feasibility;
+use tokio::sync::oneshot;
 
 use super::daemon_process;
 use crate::args::LogLevel;
@@ -45,9 +46,15 @@ async fn serve(config: Config) -> Result<Stopped> {
         &served.vms().configs(),
     ));
     tracing::info!(devices, vms, "serving");
-    let api = tokio::spawn(sockets.serve(daemon.handle()));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stopped = async move { drop(stopped.await) };
+    let api = tokio::spawn(sockets.serve(daemon.handle(), stopped));
     let ended = daemon.run().await;
-    api.abort();
+    if let Ok(Stopped::AtOnce) = ended {
+        api.abort();
+    }
+    // Ends the API, which sends its last replies.
+    drop(stop);
     // `abort` takes effect at the task's next poll; awaiting the task closes its socket.
     let _ = api.await;
     if let Ok(Stopped::AtOnce) = ended {

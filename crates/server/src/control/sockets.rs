@@ -135,12 +135,17 @@ impl Sockets {
         }
     }
 
-    /// Serves the API and metrics and applies schedules until the future is dropped, which also
-    /// removes the files of the sockets.
+    /// Serves the API and metrics and applies schedules until `stop` is done, and then closes all
+    /// connections and waits until the replies of those over TLS are sent, or should be. Dropping
+    /// the future closes everything at once. The files of the sockets are removed at the end.
     ///
     /// # Errors
     /// If the runtime cannot register a socket.
-    pub async fn serve(self, daemon: DaemonHandle) -> io::Result<()> {
+    pub async fn serve(
+        self,
+        daemon: DaemonHandle,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
         let Sockets {
             control,
             metrics,
@@ -187,13 +192,27 @@ impl Sockets {
             tasks.spawn(accept(listener, name, connections, caller));
         }
         tasks.spawn(async move { api.follow_schedules().await });
-        // None of them ends by itself.
-        while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!("a task of the control API failed: {error}");
-            }
+        tokio::select! {
+            () = log_failures(&mut tasks) => {}
+            () = stop => {}
+        }
+        tasks.shutdown().await;
+        // Nobody is accepted any more.
+        drop((control, metrics));
+        if let Some(threads) = tls.threads() {
+            // The last replies are with the threads for TLS.
+            threads.finished().await;
         }
         Ok(())
+    }
+}
+
+/// Logs tasks that fail. None of them ends by itself.
+async fn log_failures(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!("a task of the control API failed: {error}");
+        }
     }
 }
 
@@ -247,12 +266,9 @@ async fn accept_tls<C: Clone + Send + Sync + 'static>(
                     cannot_accept(&name, &error).await;
                 }
             },
-            client = clients.next() => match client {
-                Ok((stream, address)) => {
-                    let key = Peer::Tcp(address).account_key();
-                    connections.add(stream, key, caller(address)).await;
-                }
-                Err(error) => cannot_accept(&name, &error).await,
+            client = clients.next() => if let Some((stream, address)) = client {
+                let key = Peer::Tcp(address).account_key();
+                connections.add(stream, key, caller(address)).await;
             },
         }
     }

@@ -1,8 +1,8 @@
 //! Clients over TLS: the handshake, and the stream that the control API serves.
 //!
 //! ```text
-//!   accept --> half-open: TLS handshake, 10 s at most        thread "tls handshake"
-//!                 |
+//!   accept --> half-open: TLS handshake, 10 s at most,       thread "tls handshake"
+//!                 |       with the wait for a place
 //!                 +--> tunnel <--socket pair--> Connections  threads "tls"
 //!                 |
 //!                 +--> protocol violation, no valid certificate, timeout: closed
@@ -25,25 +25,29 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::listener::{Detached, HANDSHAKE_TIMEOUT, HalfOpen, Peer, Stream};
-use crate::tls::ListenerTls;
+use crate::listener::{Detached, Entry, HANDSHAKE_TIMEOUT, HalfOpen, Peer, Stream};
+use crate::tls::{ListenerTls, TlsConnection};
 
-/// Clients whose handshake is done and that wait for the control thread; further ones wait among
-/// the half-open ones.
+/// Clients whose handshake is done and that the control thread takes next; further ones wait for
+/// their turn within the deadline of the handshake.
 const READY_MAX: usize = 16;
 
 /// Clients of one listener with TLS.
 pub(super) struct TlsClients {
     tls: Arc<ListenerTls>,
     half_open: Arc<HalfOpen>,
-    sender: mpsc::Sender<(Ready, SocketAddr)>,
-    ready: mpsc::Receiver<(Ready, SocketAddr)>,
+    sender: mpsc::Sender<Ready>,
+    ready: mpsc::Receiver<Ready>,
 }
 
-/// Client whose handshake is done, between two runtimes.
+/// Client whose handshake is done, between two runtimes. It has one descriptor until the control
+/// thread takes it.
 struct Ready {
-    local: StdUnixStream,
-    open: oneshot::Sender<Infallible>,
+    connection: TlsConnection,
+    peer: Peer,
+    address: SocketAddr,
+    /// Half-open until the control thread takes the client.
+    _entry: Arc<Entry>,
 }
 
 /// Plain text of a client: one end of a pair of sockets, whose other end is a tunnel's.
@@ -77,11 +81,21 @@ impl TlsClients {
         let task = tls.clone().spawn_handshake({
             let entry = entry.clone();
             async move {
-                match timeout(HANDSHAKE_TIMEOUT, shake(detached, &tls, peer)).await {
+                let hand_over = async {
+                    let ready = Ready {
+                        connection: shake(detached, &tls, &entry).await?,
+                        peer,
+                        address,
+                        _entry: entry.clone(),
+                    };
                     // Fails if the API is served no more.
-                    Ok(Ok(ready)) => drop(sender.send((ready, address)).await),
+                    drop(sender.send(ready).await);
+                    Ok::<_, io::Error>(())
+                };
+                match timeout(HANDSHAKE_TIMEOUT, hand_over).await {
+                    Ok(Ok(())) => {}
                     Ok(Err(error)) => half_open.cut_off(&peer, format_args!("TLS: {error}")),
-                    Err(_) => half_open.cut_off_late(&peer, "no TLS handshake"),
+                    Err(_) => half_open.cut_off_late(&peer, "no TLS handshake, or no place,"),
                 }
                 drop(entry);
             }
@@ -94,26 +108,46 @@ impl TlsClients {
         self.half_open.make_room_after(error);
     }
 
-    /// Waits for the next client whose handshake is done. Cancellation safe.
-    pub(super) async fn next(&mut self) -> io::Result<(TlsClientStream, SocketAddr)> {
+    /// Waits for the next client whose handshake is done, and starts its tunnel; `None` if it
+    /// cannot be served, which is logged. Cancellation safe.
+    pub(super) async fn next(&mut self) -> Option<(TlsClientStream, SocketAddr)> {
         let ready = self.ready.recv().await;
-        let (Ready { local, open }, address) = ready.expect("this value has a sender");
-        let stream = TlsClientStream {
+        let ready = ready.expect("this value has a sender");
+        let (peer, address) = (ready.peer, ready.address);
+        let stream = self.begin_tunnel(ready);
+        stream
+            .inspect_err(|error| self.half_open.cut_off(&peer, format_args!("TLS: {error}")))
+            .ok()
+            .map(|stream| (stream, address))
+    }
+
+    fn begin_tunnel(&self, ready: Ready) -> io::Result<TlsClientStream> {
+        let (open, closed) = oneshot::channel();
+        let peer = ready.peer.to_string();
+        let local = self.tls.tunnel(ready.connection, peer, None, closed)?;
+        let local = StdUnixStream::from(local);
+        local.set_nonblocking(true)?;
+        Ok(TlsClientStream {
             local: UnixStream::from_std(local)?,
             _open: open,
-        };
-        Ok((stream, address))
+        })
     }
 }
 
-/// Carries through the handshake of a client, and starts its tunnel.
-async fn shake(detached: io::Result<Detached>, tls: &ListenerTls, peer: Peer) -> io::Result<Ready> {
+/// Carries through the handshake of a client.
+async fn shake(
+    detached: io::Result<Detached>,
+    tls: &ListenerTls,
+    entry: &Entry,
+) -> io::Result<TlsConnection> {
+    let tcp = detached?.attach_tcp()?;
+    // Clients that are silent make room before those that have sent something.
+    tcp.readable().await?;
+    entry.heard();
     // Which exports a client of NBD would have does not matter.
-    let (stream, _) = tls.accept(detached?.attach_tcp()?).await?;
-    let (open, closed) = oneshot::channel();
-    let local = StdUnixStream::from(tls.tunnel(*stream, peer.to_string(), None, closed)?);
-    local.set_nonblocking(true)?;
-    Ok(Ready { local, open })
+    let (connection, _) = tls.accept(tcp).await?;
+    entry.heard();
+    Ok(*connection)
 }
 
 impl AsyncRead for TlsClientStream {

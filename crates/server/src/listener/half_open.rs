@@ -1,5 +1,5 @@
 //! Half-open connections: clients of NBD that are connected and have not chosen an export yet, and
-//! clients of the control API and of metrics whose TLS handshake is not done.
+//! clients of the control API and of metrics by TLS that have no place there yet.
 //!
 //! At most [`HALF_OPEN_MAX`] exist over all listeners. At that number a new connection displaces
 //! one of the peer that has the most: the oldest that has sent nothing, or else the one that has
@@ -168,7 +168,7 @@ impl Entry {
     }
 
     /// Records that the client has sent something.
-    pub(super) fn heard(&self) {
+    pub(crate) fn heard(&self) {
         if let Some(client) = self.half_open.lock().entries.get_mut(&self.id) {
             client.heard = Some(Instant::now());
         }

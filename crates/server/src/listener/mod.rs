@@ -38,6 +38,7 @@ use crate::log_limit;
 use crate::tls::{Access, ListenerTls};
 
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
+pub(crate) use half_open::Entry;
 pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts, SILENCE_MIN};
 pub use own_socket::{InheritError, OwnSocket};
 pub use socket::{BindError, Bound};

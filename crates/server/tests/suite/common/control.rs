@@ -31,10 +31,9 @@ impl ControlApi {
                 let sockets = Sockets::bind(&config).expect("free addresses");
                 let all: Vec<_> = sockets.names().map(str::to_owned).collect();
                 names.send(all).unwrap();
-                tokio::select! {
-                    served = sockets.serve(handle) => panic!("the API has ended: {served:?}"),
-                    _ = stopped => {}
-                }
+                let stopped = async move { drop(stopped.await) };
+                let served = sockets.serve(handle, stopped).await;
+                served.expect("it registers its sockets");
             });
         });
         ControlApi {

@@ -220,6 +220,50 @@ fn silent_handshakes_do_not_lock_clients_of_the_api_out() {
     drop(silent);
 }
 
+/// A client in the midst of its handshake stays, while silent ones of its address make room.
+#[test]
+fn a_client_of_the_api_that_has_sent_something_is_not_displaced_by_silent_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let daemon = Controlled::start(dir.path(), &tls(dir.path(), &authority));
+    let counts = || daemon.server.handle.half_open().counts();
+    let mut first = TcpStream::connect(&daemon.control).expect("it listens");
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    // The head of a record with a handshake message.
+    first.write_all(&[22, 3, 1, 0, 64]).expect("it reads");
+    let begun = Instant::now();
+    let mut silent = Vec::new();
+    while counts().displaced_by_peer == 0 {
+        assert!(begun.elapsed() < PATIENCE, "the flood is not bounded");
+        silent.push(TcpStream::connect(&daemon.control).expect("it listens"));
+    }
+    // The rest of the record is no message, and counts if the handshake is still under way.
+    first.write_all(&[255; 64]).expect("it is open");
+    while counts().failed == 0 {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", counts());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn connections_of_the_api_end_in_order_when_the_daemon_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let daemon = Controlled::start(dir.path(), &tls(dir.path(), &authority));
+    let token = daemon.token("t");
+    let client = TlsClient::new(&authority, None);
+    let tcp = TcpStream::connect(&daemon.control).unwrap();
+    let mut bridge = client.start_tls(tcp).expect("TLS");
+    let request =
+        format!("GET /v1/vms HTTP/1.1\r\nhost: t\r\nauthorization: Bearer {token}\r\n\r\n");
+    bridge.stream.write_all(request.as_bytes()).unwrap();
+    // A first byte of the answer, so that the connection is served.
+    bridge.stream.read_exact(&mut [0]).expect("an answer");
+    drop(daemon);
+    // The thread for TLS has sent all that it had, and its goodbye.
+    bridge.ended().expect("with close_notify");
+}
+
 #[test]
 fn a_handshake_that_stalls_is_cut_off_at_the_api_as_well() {
     let dir = tempfile::tempdir().unwrap();
