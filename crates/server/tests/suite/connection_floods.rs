@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, Server, disk, single, vm, wait};
+use crate::common::{Client, Server, disk, read, single, vm, wait};
 use tidegate_nbd::client::{ClientError, Handshake, Progress, Wishes};
 use tidegate_server::config::{Config, DeviceKind};
 
@@ -44,7 +44,7 @@ fn refusal(socket: &Path, export: &str) -> String {
                 match progress {
                     Progress::NeedMore(_) => {
                         let mut piece = [0; 4096];
-                        let n = stream.read(&mut piece).expect("the server answers");
+                        let n = read(&mut stream, &mut piece).expect("the server answers");
                         assert!(n > 0, "closed without a word");
                         input.extend_from_slice(&piece[..n]);
                     }

@@ -13,7 +13,7 @@ use tidegate_server::config::{
 };
 
 use crate::common::control::ControlApi;
-use crate::common::{Server, single};
+use crate::common::{Server, read, single};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const STRANGER: u32 = 12_345;
@@ -66,7 +66,7 @@ fn hear(stream: &mut UnixStream, end: &str) -> String {
     let mut heard = Vec::new();
     while !heard.ends_with(end.as_bytes()) {
         let mut piece = [0; 4096];
-        let n = stream.read(&mut piece).expect("an answer");
+        let n = read(stream, &mut piece).expect("an answer");
         assert!(n > 0, "closed after {}", String::from_utf8_lossy(&heard));
         heard.extend_from_slice(&piece[..n]);
     }

@@ -9,7 +9,7 @@ pub mod vhost_guest;
 pub mod vhost_log;
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -433,7 +433,7 @@ impl Client {
     pub fn is_cut_off(&mut self) -> bool {
         let mut rest = [0; 4096];
         loop {
-            match self.stream.read(&mut rest) {
+            match read(&mut self.stream, &mut rest) {
                 Ok(0) | Err(_) => return true,
                 Ok(_) => {}
             }
@@ -448,9 +448,20 @@ impl Client {
 
 fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) {
     let mut piece = vec![0; 64 << 10];
-    let n = stream.read(&mut piece).expect("the server answers");
+    let n = read(stream, &mut piece).expect("the server answers");
     assert!(n > 0, "the server closed the connection");
     input.extend_from_slice(&piece[..n]);
+}
+
+/// Reads some bytes, however often a signal interrupts that: tests of this process send SIGHUP, and
+/// the kernel does not go on with a read that has a time-out.
+pub fn read(stream: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
 }
 
 /// Runs a future to completion.

@@ -8,7 +8,7 @@ use tidegate_server::config::{ClientName, Config, TlsClientConfig, TlsConfig};
 use super::authority::{Authority, VALID, write};
 use super::bridge::{TlsClient, ask, named, option, plain};
 use super::{tls, with_tls};
-use crate::common::{Client, Server, disk, vm};
+use crate::common::{Client, Server, disk, read, vm};
 
 const MIB: u64 = 1 << 20;
 const LIST: u32 = 3;
@@ -144,7 +144,7 @@ fn clients_see_and_open_their_own_exports_alone() {
                 // NBD_OPT_EXPORT_NAME has no error reply.
                 let mut stream = tls.connect(&server.addresses[1]).expect("TLS").stream;
                 stream.write_all(&option(1, name.as_bytes())).unwrap();
-                assert_eq!(stream.read(&mut [0; 16]).expect("closed"), 0);
+                assert_eq!(read(&mut stream, &mut [0; 16]).expect("closed"), 0);
             }
         }
     }
@@ -163,7 +163,7 @@ fn forced_serves_nothing_in_plain_text() {
         assert_eq!((replies.len(), replies[0].0), (1, ERR_TLS_REQD));
     }
     stream.write_all(&option(1, b"disk")).unwrap();
-    assert_eq!(stream.read(&mut [0; 16]).expect("closed"), 0);
+    assert_eq!(read(&mut stream, &mut [0; 16]).expect("closed"), 0);
     // Other listeners are not concerned.
     server.connect("disk").disconnect();
     server.stop().unwrap();
