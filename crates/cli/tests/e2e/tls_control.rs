@@ -1,7 +1,10 @@
 //! The control API and metrics over TLS, by the commands of `docs/tls.md` and
 //! `docs/tls-control.md`.
 
-use crate::daemon::{Backing, Daemon, Scratch};
+use std::fs;
+use std::process::Stdio;
+
+use crate::daemon::{Backing, Daemon, Scratch, wait_for};
 use crate::tls::{block, carry_out};
 use crate::tool::{Finished, Running, have};
 
@@ -147,4 +150,134 @@ fn clients_that_do_not_trust_the_daemon_say_what_to_do() {
     assert!(said.contains("to this host alone, without TLS"), "{said}");
     assert!(said.contains("add --tls-ca PATH"), "{said}");
     served.daemon.stop();
+}
+
+/// Certificates of listeners that are no daemon's: of another authority than the page's, with
+/// another name, expired, and one that clients trust.
+const IMPOSTORS: &str = "\
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 \
+    -subj /CN=other -keyout other.key -out other.pem 2>/dev/null
+issue() {  # FILE CA CAKEY NAME START END
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=impostor \
+        -keyout $1.key -out impostor.csr 2>/dev/null
+    printf '%s\\n' '[ca]' 'default_ca=d' '[d]' 'database=index' 'new_certs_dir=.' \
+        'rand_serial=yes' 'default_md=sha256' 'policy=p' 'unique_subject=no' \
+        'x509_extensions=n' '[p]' 'commonName=supplied' '[n]' \"subjectAltName=DNS:$4\" \
+        > issue.conf
+    openssl ca -batch -config issue.conf -cert $2 -keyfile $3 -in impostor.csr \
+        -startdate $5 -enddate $6 -notext -out $1.pem 2>/dev/null
+}
+: > index
+issue foreign other.pem other.key localhost 20200101000000Z 20990101000000Z
+issue named tls/ca.pem tls/ca.key impostor.example 20200101000000Z 20990101000000Z
+issue expired tls/ca.pem tls/ca.key localhost 20200101000000Z 20210101000000Z
+issue trusted tls/ca.pem tls/ca.key localhost 20200101000000Z 20990101000000Z
+";
+
+/// Listener that is no daemon. It prints what it is sent, answers nothing, and ends with its first
+/// connection.
+struct Impostor {
+    server: Running,
+    address: String,
+}
+
+impl Impostor {
+    /// Starts a listener with a certificate of [`IMPOSTORS`].
+    fn start(scratch: &Scratch, name: &str) -> Impostor {
+        let (certificate, key) = (format!("{name}.pem"), format!("{name}.key"));
+        let files = ["-cert", &certificate, "-key", &key];
+        let args = ["s_server", "-accept", "127.0.0.1:0", "-naccept", "1"];
+        let args = [&args[..], &files].concat();
+        // At the end of its input it would end.
+        let server = Running::start_with(scratch, "openssl", &args, Stdio::piped());
+        let mut port = None;
+        wait_for("the port", || {
+            let out = server.out();
+            let mut lines = out.lines();
+            let found = lines.find_map(|line| line.strip_prefix("ACCEPT 127.0.0.1:"));
+            port = found.map(str::to_owned);
+            port.is_some()
+        });
+        let address = format!("localhost:{}", port.expect("waited for"));
+        Impostor { server, address }
+    }
+}
+
+#[test]
+fn a_client_that_does_not_trust_the_daemon_sends_no_token() {
+    if !have(&["openssl"]) {
+        return;
+    }
+    let served = Served::start();
+    let scratch = served.daemon.scratch();
+    let [list, ..] = &client_commands()[..] else {
+        panic!("a command");
+    };
+    let token = fs::read_to_string(served.daemon.path("ops.token")).expect("made above");
+    let token = token.trim();
+    carry_out(scratch, IMPOSTORS);
+    let program = concat!(env!("CARGO_BIN_EXE_tidegate"), " ");
+    let ask = |impostor: &Impostor| {
+        let command = list.replace("localhost:9808", &impostor.address);
+        Running::start(
+            scratch,
+            "sh",
+            &["-c", &command.replace("tidegate ", program)],
+        )
+    };
+    for name in ["foreign", "named", "expired"] {
+        let impostor = Impostor::start(scratch, name);
+        let said = ask(&impostor).wait();
+        assert!(!said.status.success(), "{name}: {}", said.out);
+        assert!(
+            said.err.contains("no TLS with the daemon"),
+            "{name}: {}",
+            said.err
+        );
+        let got = impostor.server.wait().out;
+        assert!(
+            !got.contains(token) && !got.contains("/v1/vms"),
+            "{name}: {got}"
+        );
+    }
+    // A token that is sent would be seen.
+    let impostor = Impostor::start(scratch, "trusted");
+    let mut client = ask(&impostor);
+    wait_for("the token", || impostor.server.out().contains(token));
+    client.kill();
+    served.daemon.stop();
+}
+
+/// `openssl s_client` tells an end in order, by `close_notify`, from one that may have cut off the
+/// last bytes.
+#[test]
+fn connections_of_the_api_end_in_order_when_the_daemon_stops() {
+    if !have(&["openssl"]) {
+        return;
+    }
+    let mut served = Served::start();
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let script = format!(
+                "printf 'GET /v1/vms HTTP/1.1\\r\\nhost: t\\r\\n%s: Bearer %s\\r\\n\\r\\n' \
+                     authorization \"$(cat ops.token)\" \
+                 | openssl s_client -connect {} -CAfile tls/ca.pem \
+                     -cert tls/host-a/client-cert.pem -key tls/host-a/client-key.pem \
+                     -verify_return_error -ign_eof",
+                served.control
+            );
+            Running::start(served.daemon.scratch(), "sh", &["-c", &script])
+        })
+        .collect();
+    for client in &clients {
+        wait_for("the answer", || client.out().contains("\"name\": \"oltp\""));
+    }
+    served.daemon.signal("TERM");
+    for client in clients {
+        let done = client.wait();
+        assert!(done.status.success(), "{}{}", done.out, done.err);
+        assert!(done.out.contains("closed"), "{}", done.out);
+        assert!(!done.err.contains("unexpected eof"), "{}", done.err);
+    }
+    assert!(served.daemon.wait().success());
 }
