@@ -30,8 +30,10 @@ pub struct Sockets {
     /// Sockets of the API; those on TCP have no rules, because their clients have tokens.
     control: Vec<(Bound, Option<Rules>)>,
     metrics: Vec<Bound>,
-    /// TLS of the sockets, in their order: those of the API first.
-    tls: TlsListeners,
+    /// TLS of the sockets of the API, and of those of metrics: each with threads of its own, so
+    /// that handshakes with one delay none with the other.
+    control_tls: TlsListeners,
+    metrics_tls: TlsListeners,
 }
 
 /// Error of opening a socket of the control API or of metrics.
@@ -50,8 +52,13 @@ pub enum SocketError {
         setting: &'static str,
     },
     /// TLS of a socket could not be set up.
-    #[error("control API and metrics: {0}")]
-    Tls(#[from] TlsOpenError),
+    #[error("{what}: {source}")]
+    Tls {
+        /// Name of the sockets.
+        what: &'static str,
+        /// Reason.
+        source: TlsOpenError,
+    },
 }
 
 impl SocketError {
@@ -60,7 +67,7 @@ impl SocketError {
     pub fn place(&self) -> Option<&Place> {
         match self {
             SocketError::Bind { place, .. } => place.as_ref(),
-            SocketError::Tls(error) => error.place(),
+            SocketError::Tls { source, .. } => source.place(),
         }
     }
 
@@ -70,7 +77,7 @@ impl SocketError {
             SocketError::Bind {
                 source, setting, ..
             } => source.help().map(|help| format!("{help}: {setting}")),
-            SocketError::Tls(error) => error.help().map(str::to_owned),
+            SocketError::Tls { source, .. } => source.help().map(str::to_owned),
         }
     }
 }
@@ -109,12 +116,11 @@ impl Sockets {
             })
         });
         let metrics = metrics.collect::<Result<_, _>>()?;
-        let tls = TlsListeners::open(config, "control API and metrics", tls_of);
-        let tls = tls.map_err(|error| Box::new(SocketError::Tls(error)))?;
         Ok(Sockets {
             control,
             metrics,
-            tls,
+            control_tls: open_tls(config, "control API", control_with_tls)?,
+            metrics_tls: open_tls(config, "metrics", metrics_with_tls)?,
         })
     }
 
@@ -149,21 +155,20 @@ impl Sockets {
         let Sockets {
             control,
             metrics,
-            tls,
+            control_tls,
+            metrics_tls,
         } = self;
         let tokens = Tokens::load(daemon.store().cloned());
-        let half_open = daemon.half_open().clone();
-        let api = Api::new(daemon, Clock::system()).with_tokens(tokens);
-        let tls_clients =
-            |at| (tls.of(at)).map(|listener| TlsClients::new(listener, half_open.clone()));
+        let api = Api::new(daemon.clone(), Clock::system()).with_tokens(tokens);
         // Dropping the task set, with this future, ends all connections and the schedules.
         let mut tasks = JoinSet::new();
         let scrapes = scrapes::router(api.clone());
-        for (bound, at) in metrics.iter().zip(control.len()..) {
+        for (bound, at) in metrics.iter().zip(0..) {
             let connections = Connections::new(scrapes.clone(), SCRAPERS_MAX);
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
-            match tls_clients(at) {
-                Some(clients) => {
+            match metrics_tls.of(at) {
+                Some(tls) => {
+                    let clients = TlsClients::new(tls, daemon.half_open().metrics.clone());
                     tasks.spawn(accept_tls(listener, name, connections, clients, |_| ()))
                 }
                 None => tasks.spawn(accept(listener, name, connections, |_, _| Ok(()))),
@@ -173,7 +178,8 @@ impl Sockets {
         for ((bound, rules), at) in control.iter().zip(0..) {
             let connections = Connections::new(router.clone(), CONNECTIONS_MAX);
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
-            if let Some(clients) = tls_clients(at) {
+            if let Some(tls) = control_tls.of(at) {
+                let clients = TlsClients::new(tls, daemon.half_open().control.clone());
                 tasks.spawn(accept_tls(
                     listener,
                     name,
@@ -199,10 +205,8 @@ impl Sockets {
         tasks.shutdown().await;
         // Nobody is accepted any more.
         drop((control, metrics));
-        if let Some(threads) = tls.threads() {
-            // The last replies are with the threads for TLS.
-            threads.finished().await;
-        }
+        // The last replies are with the threads for TLS.
+        tokio::join!(control_tls.finished(), metrics_tls.finished());
         Ok(())
     }
 }
@@ -216,15 +220,33 @@ async fn log_failures(tasks: &mut JoinSet<()>) {
     }
 }
 
-/// Returns the listeners with TLS of the API and of metrics, numbered in this order.
-fn tls_of(config: &Config) -> Vec<Configured<'_>> {
-    let control = config.control.listeners();
-    let control = control.map(|listen| (&listen.address, listen.description(), &listen.tls));
-    let metrics = (config.metrics.iter())
-        .map(|metrics| (&metrics.address, metrics.description(), &metrics.tls));
-    let all = control.chain(metrics).enumerate();
-    let with_tls = all
-        .filter_map(|(at, (address, name, tls))| Configured::new(at, address, name, tls.as_ref()));
+/// Opens the TLS of the sockets that `find` finds.
+fn open_tls(
+    config: &Config,
+    what: &'static str,
+    find: fn(&Config) -> Vec<Configured<'_>>,
+) -> Result<TlsListeners, Box<SocketError>> {
+    let opened = TlsListeners::open(config, what, find);
+    opened.map_err(|source| Box::new(SocketError::Tls { what, source }))
+}
+
+/// Returns the listeners of the API that have TLS.
+fn control_with_tls(config: &Config) -> Vec<Configured<'_>> {
+    let control = config.control.listeners().enumerate();
+    let with_tls = control.filter_map(|(at, listen)| {
+        let name = listen.description();
+        Configured::new(at, &listen.address, name, listen.tls.as_ref())
+    });
+    with_tls.collect()
+}
+
+/// Returns the listeners of metrics that have TLS.
+fn metrics_with_tls(config: &Config) -> Vec<Configured<'_>> {
+    let metrics = config.metrics.iter().enumerate();
+    let with_tls = metrics.filter_map(|(at, metrics)| {
+        let name = metrics.description();
+        Configured::new(at, &metrics.address, name, metrics.tls.as_ref())
+    });
     with_tls.collect()
 }
 

@@ -8,9 +8,8 @@
 //!                 +--> protocol violation, no valid certificate, timeout: closed
 //! ```
 //!
-//! Half-open clients count among those of the NBD listeners
-//! ([`HalfOpen`](crate::listener::HalfOpen)), so that their number is bounded and a flood displaces
-//! itself. The control thread sees plain text alone.
+//! The number of half-open clients is bounded, and a flood displaces itself
+//! ([`HalfOpenTables`](crate::listener::HalfOpenTables)). The control thread sees plain text alone.
 
 use std::convert::Infallible;
 use std::io;

@@ -27,7 +27,7 @@ use crate::config::{Config, DaemonConfig, DiskConfig, ListenConfig, PathsConfig,
 use crate::event_loop::Files;
 use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
-use crate::listener::{ExportCatalogue, HalfOpen};
+use crate::listener::{ExportCatalogue, HalfOpenTables};
 use crate::recording::Recordings;
 use crate::store::Store;
 use crate::transfer::TransferOrder;
@@ -73,7 +73,7 @@ impl DaemonHandle {
             paths: config.paths,
             config: config.daemon,
             listeners: config.listeners,
-            half_open: Arc::default(),
+            half_open: HalfOpenTables::default(),
             stop: Notify::new(),
         });
         DaemonHandle { shared }
@@ -120,8 +120,8 @@ impl DaemonHandle {
     }
 
     /// Returns the half-open connections of all listeners: those of clients that have not chosen an
-    /// export yet.
-    pub fn half_open(&self) -> &Arc<HalfOpen> {
+    /// export yet, or whose TLS handshake with the control API or metrics is not done.
+    pub fn half_open(&self) -> &HalfOpenTables {
         &self.shared.half_open
     }
 

@@ -308,7 +308,7 @@ impl Daemon {
                 let listener = bound.name();
                 tracing::warn!(%listener, %export, "no disk has this export name yet");
             }
-            let half_open = self.handle.half_open().clone();
+            let half_open = self.handle.half_open().nbd.clone();
             accepting.spawn(accept_clients(
                 bound.clone(),
                 list.clone(),

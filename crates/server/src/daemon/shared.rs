@@ -11,7 +11,7 @@ use super::persistence::Persistence;
 use super::transfers::Transfers;
 use crate::config::{DaemonConfig, ListenConfig, PathsConfig};
 use crate::history::History;
-use crate::listener::HalfOpen;
+use crate::listener::HalfOpenTables;
 use crate::recording::Recordings;
 use crate::storage_identity::IdentitySource;
 
@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) config: DaemonConfig,
     /// Listeners for clients of disks.
     pub(super) listeners: Vec<ListenConfig>,
-    pub(super) half_open: Arc<HalfOpen>,
+    pub(super) half_open: HalfOpenTables,
     pub(super) stop: Notify,
 }
 

@@ -1,12 +1,14 @@
 //! Half-open connections: clients of NBD that are connected and have not chosen an export yet, and
 //! clients of the control API and of metrics by TLS that have no place there yet.
 //!
-//! At most [`HALF_OPEN_MAX`] exist over all listeners. At that number a new connection displaces
-//! one of the peer that has the most: the oldest that has sent nothing, or else the one that has
-//! been silent for longest. If a peer that has [`HALF_OPEN_PER_PEER`] of them connects once more,
-//! it loses those in excess that have sent nothing for [`SILENCE_MIN`]. No new connection is
-//! turned away: a client that completes its handshake without delay is served even during a
-//! flood. Once a client has chosen an export, it counts among the
+//! Each kind of listener has a table of its own ([`HalfOpenTables`]), so that a flood at one
+//! displaces nobody at another. At most [`HALF_OPEN_MAX`] connections are in that of NBD,
+//! [`HALF_OPEN_CONTROL_MAX`] and [`HALF_OPEN_METRICS_MAX`] in the others. At that number a new
+//! connection displaces one of the peer that has the most: the oldest that has sent nothing, or
+//! else the one that has been silent for longest. If a peer that has [`HALF_OPEN_PER_PEER`] of them
+//! connects once more, it loses those in excess that have sent nothing for [`SILENCE_MIN`]. No new
+//! connection is turned away: a client that completes its handshake without delay is served even
+//! during a flood. Once a client has chosen an export, it counts among the
 //! [`connections`](crate::connections) of its VM instead; one of the control API, among those of
 //! its listener.
 
@@ -24,9 +26,15 @@ use super::socket::{Peer, PeerKey};
 use crate::log_limit;
 use crate::ring::sys;
 
-/// Most half-open connections over all listeners. Each has a descriptor and a buffer of 4 KiB. At
-/// most a quarter of the files that the process may open, if that is less.
+/// Most half-open connections over all listeners of NBD. Each has a descriptor and a buffer of
+/// 4 KiB. At most a quarter of the files that the process may open, if that is less.
 pub const HALF_OPEN_MAX: usize = 1024;
+/// Most clients of the control API whose TLS handshake is not done, over all its listeners. At most
+/// a sixteenth of the files that the process may open, if that is less.
+pub const HALF_OPEN_CONTROL_MAX: usize = 256;
+/// Most clients of metrics whose TLS handshake is not done, over all listeners of metrics. At most
+/// a sixteenth of the files that the process may open, if that is less.
+pub const HALF_OPEN_METRICS_MAX: usize = 128;
 /// Number of half-open connections of one peer from which silent ones are displaced.
 pub const HALF_OPEN_PER_PEER: usize = 64;
 /// Time after which a connection that has sent nothing is displaced, if its peer has too many.
@@ -50,23 +58,58 @@ pub struct HandshakeCounts {
     pub refused: u64,
 }
 
-/// Half-open connections of all listeners.
+impl std::ops::Add for HandshakeCounts {
+    type Output = HandshakeCounts;
+
+    fn add(self, other: HandshakeCounts) -> HandshakeCounts {
+        HandshakeCounts {
+            half_open: self.half_open + other.half_open,
+            displaced: self.displaced + other.displaced,
+            displaced_by_peer: self.displaced_by_peer + other.displaced_by_peer,
+            timed_out: self.timed_out + other.timed_out,
+            failed: self.failed + other.failed,
+            refused: self.refused + other.refused,
+        }
+    }
+}
+
+/// Half-open connections of a daemon, by the kind of listener.
 #[derive(Debug)]
-pub struct HalfOpen {
+pub struct HalfOpenTables {
+    pub(crate) nbd: Arc<HalfOpen>,
+    pub(crate) control: Arc<HalfOpen>,
+    pub(crate) metrics: Arc<HalfOpen>,
+}
+
+impl Default for HalfOpenTables {
+    fn default() -> HalfOpenTables {
+        let files = sys::raise_open_files() as usize;
+        let table = |max: usize, of_files: usize| Arc::new(HalfOpen::new(max.min(of_files)));
+        // Most files stay for disks and for connections that were admitted.
+        HalfOpenTables {
+            nbd: table(HALF_OPEN_MAX, files / 4),
+            control: table(HALF_OPEN_CONTROL_MAX, files / 16),
+            metrics: table(HALF_OPEN_METRICS_MAX, files / 16),
+        }
+    }
+}
+
+impl HalfOpenTables {
+    /// Returns the counts of all kinds of listeners together, since the daemon started.
+    pub fn counts(&self) -> HandshakeCounts {
+        self.nbd.counts() + self.control.counts() + self.metrics.counts()
+    }
+}
+
+/// Half-open connections of all listeners of a kind.
+#[derive(Debug)]
+pub(crate) struct HalfOpen {
     table: Mutex<Table>,
     displaced: AtomicU64,
     displaced_by_peer: AtomicU64,
     timed_out: AtomicU64,
     failed: AtomicU64,
     pub(super) refused: AtomicU64,
-}
-
-impl Default for HalfOpen {
-    fn default() -> HalfOpen {
-        let files = sys::raise_open_files() as usize;
-        // Three quarters stay for disks, admitted connections and the control API.
-        HalfOpen::new(HALF_OPEN_MAX.min(files / 4))
-    }
 }
 
 impl HalfOpen {
@@ -125,7 +168,7 @@ impl HalfOpen {
     }
 
     /// Returns the counts since the daemon started.
-    pub fn counts(&self) -> HandshakeCounts {
+    fn counts(&self) -> HandshakeCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HandshakeCounts {
             half_open: self.lock().entries.len() as u64,

@@ -38,8 +38,11 @@ use crate::log_limit;
 use crate::tls::{Access, ListenerTls};
 
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
-pub(crate) use half_open::Entry;
-pub use half_open::{HALF_OPEN_MAX, HALF_OPEN_PER_PEER, HalfOpen, HandshakeCounts, SILENCE_MIN};
+pub(crate) use half_open::{Entry, HalfOpen};
+pub use half_open::{
+    HALF_OPEN_CONTROL_MAX, HALF_OPEN_MAX, HALF_OPEN_METRICS_MAX, HALF_OPEN_PER_PEER,
+    HalfOpenTables, HandshakeCounts, SILENCE_MIN,
+};
 pub use own_socket::{InheritError, OwnSocket};
 pub use socket::{BindError, Bound};
 pub(crate) use socket::{

@@ -150,6 +150,13 @@ impl TlsListeners {
         listener.map(|(_, tls)| tls.clone())
     }
 
+    /// Waits until the tunnels of closed connections have sent what they had, or should have.
+    pub(crate) async fn finished(&self) {
+        if let Some(threads) = &self.threads {
+            threads.finished().await;
+        }
+    }
+
     /// Returns the threads, if there are any.
     pub(crate) fn threads(&self) -> Option<Arc<TlsThreads>> {
         self.threads.clone()

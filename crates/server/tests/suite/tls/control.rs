@@ -1,4 +1,4 @@
-//! The control API and metrics over TLS: who is admitted, and what a flood of handshakes does.
+//! The control API and metrics over TLS: who is admitted, and how connections end.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,13 +12,12 @@ use tidegate_server::config::{
     AccessConfig, Config, ControlListenConfig, DeviceKind, ListenAddress, MetricsConfig,
     SocketOwner, StoreConfig, TlsConfig,
 };
-use tidegate_server::listener::HALF_OPEN_MAX;
 
 use super::authority::{Authority, Identity, OVER, VALID, write};
 use super::bridge::{PATIENCE, TlsClient};
 use super::tls;
 use crate::common::control::{ControlApi, http};
-use crate::common::{Server, single};
+use crate::common::{Server, read, single};
 
 const MIB: u64 = 1 << 20;
 
@@ -27,10 +26,10 @@ pub(super) struct Controlled {
     /// Socket of administrators.
     socket: PathBuf,
     pub(super) control: String,
-    metrics: String,
+    pub(super) metrics: String,
     // Dropped in this order: the API, then the daemon.
     _api: ControlApi,
-    server: Server,
+    pub(super) server: Server,
 }
 
 impl Controlled {
@@ -70,7 +69,7 @@ impl Controlled {
     }
 }
 
-fn config(dir: &Path, tls: &TlsConfig) -> Config {
+pub(super) fn config(dir: &Path, tls: &TlsConfig) -> Config {
     let address = || ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
     let mut config = single(dir, DeviceKind::Memory, None, MIB);
     config.control.others.push(ControlListenConfig {
@@ -95,8 +94,23 @@ fn config(dir: &Path, tls: &TlsConfig) -> Config {
 }
 
 /// Returns the status of the answer to a request over TLS; an error if there is none.
-fn status(client: &TlsClient, address: &str, path: &str, token: Option<&str>) -> io::Result<u16> {
-    let tcp = TcpStream::connect(address)?;
+pub(super) fn status(
+    client: &TlsClient,
+    address: &str,
+    path: &str,
+    token: Option<&str>,
+) -> io::Result<u16> {
+    status_on(client, TcpStream::connect(address)?, path, token)
+}
+
+/// Returns the status of the answer to a request over TLS on a connection; an error if there is
+/// none.
+pub(super) fn status_on(
+    client: &TlsClient,
+    tcp: TcpStream,
+    path: &str,
+    token: Option<&str>,
+) -> io::Result<u16> {
     let mut bridge = client.start_tls(tcp)?;
     let header = token.map(|token| format!("authorization: Bearer {token}\r\n"));
     let answer = http(
@@ -172,80 +186,6 @@ fn the_control_api_admits_valid_certificates_with_a_valid_token_alone() {
 }
 
 #[test]
-fn a_client_that_does_not_trust_the_daemon_sends_no_token() {
-    let dir = tempfile::tempdir().unwrap();
-    let authority = Authority::new("ca");
-    let daemon = Controlled::start(dir.path(), &tls(dir.path(), &authority));
-    let token = daemon.token("t");
-    let ask = |client: &TlsClient| status(client, &daemon.control, "/v1/vms", Some(&token));
-    let mut client = TlsClient::new(&authority, None);
-    assert_eq!(ask(&client).unwrap(), 200);
-    client.server = "other.example";
-    ask(&client).expect_err("another name");
-    ask(&TlsClient::new(&Authority::new("ca"), None)).expect_err("another authority");
-    let old = authority.issue(&["server.example"], OVER);
-    let expired = TlsConfig {
-        certificate: write(dir.path(), "old.pem", &old.certificate),
-        private_key: write(dir.path(), "old.key", &old.key),
-        ..tls(dir.path(), &authority)
-    };
-    let elsewhere = tempfile::tempdir().unwrap();
-    let daemon = Controlled::start(elsewhere.path(), &expired);
-    let client = TlsClient::new(&authority, None);
-    let token = daemon.token("t");
-    status(&client, &daemon.control, "/v1/vms", Some(&token)).expect_err("expired");
-}
-
-#[test]
-fn silent_handshakes_do_not_lock_clients_of_the_api_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let authority = Authority::new("ca");
-    let daemon = Controlled::start(dir.path(), &tls(dir.path(), &authority));
-    let client = TlsClient::new(&authority, None);
-    let served = || status(&client, &daemon.metrics, "/healthz", None);
-    let counts = || daemon.server.handle.half_open().counts();
-    let silent: Vec<_> = (0..HALF_OPEN_MAX + 200)
-        .map(|_| TcpStream::connect(&daemon.control).expect("it listens"))
-        .collect();
-    let begun = Instant::now();
-    while counts().displaced + counts().displaced_by_peer == 0 {
-        assert!(begun.elapsed() < PATIENCE, "the flood is not bounded");
-        std::thread::yield_now();
-    }
-    assert!(counts().half_open <= HALF_OPEN_MAX as u64);
-    assert_eq!(served().expect("served beside the flood"), 200);
-    let token = daemon.token("t");
-    let operated = status(&client, &daemon.control, "/v1/vms", Some(&token));
-    assert_eq!(operated.expect("served beside the flood"), 200);
-    drop(silent);
-}
-
-/// A client in the midst of its handshake stays, while silent ones of its address make room.
-#[test]
-fn a_client_of_the_api_that_has_sent_something_is_not_displaced_by_silent_ones() {
-    let dir = tempfile::tempdir().unwrap();
-    let authority = Authority::new("ca");
-    let daemon = Controlled::start(dir.path(), &tls(dir.path(), &authority));
-    let counts = || daemon.server.handle.half_open().counts();
-    let mut first = TcpStream::connect(&daemon.control).expect("it listens");
-    first.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The head of a record with a handshake message.
-    first.write_all(&[22, 3, 1, 0, 64]).expect("it reads");
-    let begun = Instant::now();
-    let mut silent = Vec::new();
-    while counts().displaced_by_peer == 0 {
-        assert!(begun.elapsed() < PATIENCE, "the flood is not bounded");
-        silent.push(TcpStream::connect(&daemon.control).expect("it listens"));
-    }
-    // The rest of the record is no message, and counts if the handshake is still under way.
-    first.write_all(&[255; 64]).expect("it is open");
-    while counts().failed == 0 {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", counts());
-        std::thread::yield_now();
-    }
-}
-
-#[test]
 fn connections_of_the_api_end_in_order_when_the_daemon_stops() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new("ca");
@@ -274,7 +214,7 @@ fn a_handshake_that_stalls_is_cut_off_at_the_api_as_well() {
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
     // The head of a record with a handshake message, and no more of it.
     tcp.write_all(&[22, 3, 1, 2, 0]).expect("it reads");
-    assert_eq!(tcp.read(&mut [0; 64]).expect("its end"), 0);
+    assert_eq!(read(&mut tcp, &mut [0; 64]).expect("its end"), 0);
     // The connection is closed first, and counted then.
     let begun = Instant::now();
     while (counts().half_open, counts().timed_out) != (0, 1) {

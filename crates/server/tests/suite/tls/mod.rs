@@ -5,6 +5,7 @@ mod authority;
 mod bridge;
 mod certificates;
 mod control;
+mod floods;
 mod hostile;
 mod privacy;
 mod records;
