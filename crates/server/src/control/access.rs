@@ -10,6 +10,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -22,6 +23,7 @@ use tidegate_api::access::Role;
 use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::plane::Plane;
+use super::watched_stream::Activity;
 use crate::config::{AccessConfig, Account};
 use crate::listener::{BindError, Credentials, group_number, user_number};
 use crate::log_limit;
@@ -164,7 +166,13 @@ pub(super) async fn authenticate<P: Plane>(
 ) -> Response {
     let granted = match request.extensions().get::<Caller>() {
         Some(Caller::Process { user, role }) => of_process(*user, *role),
-        Some(Caller::Remote(address)) => of_token(&api, *address, request.headers()),
+        Some(Caller::Remote(address)) => {
+            let granted = of_token(&api, *address, request.headers());
+            if let Some(activity) = request.extensions().get::<Arc<Activity>>() {
+                activity.showed_token(granted.is_ok());
+            }
+            granted
+        }
         // A listener that names no caller would be a bug; nobody gains by it.
         None => Err(forbidden("the client is not known", "a configured socket")),
     };

@@ -176,7 +176,10 @@ impl Sockets {
         }
         let router = routes::router(api.clone());
         for ((bound, rules), at) in control.iter().zip(0..) {
-            let connections = Connections::new(router.clone(), CONNECTIONS_MAX);
+            let connections = match rules {
+                Some(_) => Connections::new(router.clone(), CONNECTIONS_MAX),
+                None => Connections::that_need_tokens(router.clone(), CONNECTIONS_MAX),
+            };
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
             if let Some(tls) = control_tls.of(at) {
                 let clients = TlsClients::new(tls, daemon.half_open().control.clone());

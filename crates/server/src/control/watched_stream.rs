@@ -7,6 +7,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -24,7 +25,10 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Activity {
     phase: Mutex<Phase>,
-    /// Signal to close the connection if it is idle.
+    opened: Instant,
+    /// The client needs a token, and its last request has shown no valid one.
+    is_stranger: AtomicBool,
+    /// Signal to close the connection if it gives way.
     pub(super) leave: Notify,
 }
 
@@ -39,11 +43,12 @@ enum Phase {
 
 impl Activity {
     /// Makes the activity of a connection that has just been accepted.
-    pub(super) fn new() -> Activity {
+    pub(super) fn new(is_stranger: bool) -> Activity {
+        let opened = Instant::now();
         Activity {
-            phase: Mutex::new(Phase::Idle {
-                since: Instant::now(),
-            }),
+            phase: Mutex::new(Phase::Idle { since: opened }),
+            opened,
+            is_stranger: AtomicBool::new(is_stranger),
             leave: Notify::new(),
         }
     }
@@ -54,6 +59,23 @@ impl Activity {
             Phase::Idle { since } => Some(since),
             Phase::Reading { .. } | Phase::Serving | Phase::Answering => None,
         }
+    }
+
+    /// Records whether a request has shown a valid token.
+    pub(super) fn showed_token(&self, is_valid: bool) {
+        // The task of the connection and the one that accepts run on one thread.
+        self.is_stranger.store(!is_valid, Ordering::Relaxed);
+    }
+
+    /// Returns the time of the connection's beginning if it is a stranger's.
+    pub(super) fn stranger_since(&self) -> Option<Instant> {
+        let is_stranger = self.is_stranger.load(Ordering::Relaxed);
+        is_stranger.then_some(self.opened)
+    }
+
+    /// Returns true if the connection may be closed for another one.
+    pub(super) fn gives_way(&self) -> bool {
+        self.idle_since().is_some() || self.stranger_since().is_some()
     }
 
     /// Records that a request has been read up to its body.

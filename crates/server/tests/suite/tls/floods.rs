@@ -15,6 +15,11 @@ use super::authority::Authority;
 use super::bridge::{PATIENCE, TlsClient};
 use super::control::{Controlled, config, status, status_on};
 use super::tls;
+use crate::common::control::http;
+use crate::common::read;
+
+/// Most connections of the control API on a listener.
+const CONNECTIONS_MAX: usize = 256;
 
 /// Connects from addresses of loopback, with a runtime that is used for all.
 struct Connector(tokio::runtime::Runtime);
@@ -186,4 +191,63 @@ fn a_client_of_the_api_that_has_sent_something_is_not_displaced_by_silent_ones()
         assert!(begun.elapsed() < PATIENCE, "{:?}", counts());
         std::thread::yield_now();
     }
+}
+
+/// Connection for several requests.
+struct Kept(TcpStream);
+
+impl Kept {
+    fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).expect("it is open");
+    }
+
+    /// Reads an answer, which must be one about a VM.
+    fn hear(&mut self) {
+        self.0.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"}\n") {
+            let mut piece = [0; 4096];
+            let n = read(&mut self.0, &mut piece).expect("an answer");
+            assert!(n > 0, "closed after {}", String::from_utf8_lossy(&heard));
+            heard.extend_from_slice(&piece[..n]);
+        }
+        let heard = String::from_utf8(heard).expect("text");
+        assert!(heard.starts_with("HTTP/1.1 200"), "{heard}");
+    }
+}
+
+/// Clients without a token fill every place that they can have, and take back what they lose.
+#[test]
+fn clients_without_a_token_do_not_lock_those_with_one_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let mut config = config(dir.path(), &tls(dir.path(), &authority));
+    // The handshakes of TLS have floods of their own, above.
+    config.control.others[0].tls = None;
+    let daemon = Controlled::serve(config);
+    let header = format!("authorization: Bearer {}\r\n", daemon.token("t"));
+    let ask = || {
+        let stream = TcpStream::connect(&daemon.control).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        http(stream, "GET", "/v1/vms", &header, "")
+    };
+    let mut kept = Kept(TcpStream::connect(&daemon.control).expect("it listens"));
+    let request = format!("GET /v1/vms/disk HTTP/1.1\r\nhost: t\r\n{header}\r\n");
+    kept.send(&request);
+    kept.hear();
+    // Half a request each, which holds a place for 10 s where nobody needs it.
+    let flood = Flood::begin(&daemon.control, 2 * CONNECTIONS_MAX, b"GET /v1");
+    for round in 1..=5 {
+        wait_until("the places are taken", || flood.ended() >= round * 100);
+        // One that has shown its token keeps its place, also in the midst of a request.
+        let (first, rest) = request.split_at(9 * round);
+        kept.send(first);
+        // All addresses of loopback count as one. An attempt may come too late, if this thread is
+        // not run between the connection and the request.
+        let served = (0..5).any(|_| ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")));
+        assert!(served, "no attempt of five");
+        kept.send(rest);
+        kept.hear();
+    }
+    drop(flood);
 }
