@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use rcgen::ExtendedKeyUsagePurpose;
-use tidegate_server::config::TlsConfig;
+use tidegate_server::config::{ListenConfig, TlsConfig};
 
 use super::authority::{Authority, Identity, OVER, VALID, write};
 use super::bridge::{PATIENCE, TlsClient, ask};
@@ -19,7 +19,11 @@ const LIST: u32 = 3;
 /// Returns an error unless the client is admitted, which it learns with the first reply: in TLS
 /// 1.3 its own handshake ends before the server has seen its certificate.
 pub(super) fn admitted(server: &Server, client: &TlsClient) -> io::Result<()> {
-    let mut bridge = client.connect(&server.addresses[1])?;
+    admitted_at(&server.addresses[1], client)
+}
+
+fn admitted_at(address: &str, client: &TlsClient) -> io::Result<()> {
+    let mut bridge = client.connect(address)?;
     ask(&mut bridge.stream, LIST, b"").map(drop)
 }
 
@@ -156,20 +160,21 @@ pub(super) fn reload_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Has a daemon read everything again, and waits until that has had its effect. Returns the
-/// authority of the listener's certificate from then on.
+/// Has a daemon read everything again, and waits until that has had its effect, for all listeners
+/// of the kind. The certificate of the listener at `address`, with its files in `dir`, shows that;
+/// `identity` is for that listener. Returns the authority of its certificate from then on.
 ///
 /// The certificate is renewed three times. Once the first is in force, a signal that was sent
 /// after the call is yet to be handled or is being handled; once the second is, the configuration
 /// was read after the call; once the third is, connections that end by it have been told so.
-pub(super) fn read_all_again(server: &Server, dir: &Path, identity: &Identity) -> Authority {
+pub(super) fn read_all_again(address: &str, dir: &Path, identity: Option<&Identity>) -> Authority {
     let renew = || {
         let other = Authority::new("other");
         let fresh = other.issue(&["server.example"], VALID);
         write(dir, "server.pem", &fresh.certificate);
         write(dir, "server.key", &fresh.key);
-        let client = TlsClient::new(&other, Some(identity));
-        reload_until("renewed", || admitted(server, &client).is_ok());
+        let client = TlsClient::new(&other, identity);
+        reload_until("renewed", || admitted_at(address, &client).is_ok());
         other
     };
     [renew(), renew(), renew()]
@@ -187,7 +192,16 @@ fn files_are_read_again_on_sighup_and_connections_stay() {
         client_crl: Some(write(dir.path(), "crl.pem", &authority.revoke(&[], VALID))),
         ..needing_certificates(dir.path(), &authority)
     };
-    let server = starts(dir.path(), config);
+    // Another listener, whose certificate tells that everything was read again.
+    let sign = dir.path().join("sign");
+    std::fs::create_dir(&sign).unwrap();
+    let mut config = with_tls(dir.path(), MIB, config);
+    config.listeners.push(ListenConfig {
+        tls: Some(tls(&sign, &authority)),
+        ..config.listeners[1].clone()
+    });
+    let server = Server::start(config);
+    let read_all_again = || read_all_again(&server.addresses[2], &sign, None);
     let clients = [&first, &second].map(|identity| TlsClient::new(&authority, Some(identity)));
     let mut open = clients[0].connect(&server.addresses[1]).expect("TLS");
     ask(&mut open.stream, LIST, b"").expect("admitted");
@@ -203,7 +217,7 @@ fn files_are_read_again_on_sighup_and_connections_stay() {
     let fresh = other.issue(&["server.example"], VALID);
     write(dir.path(), "server.pem", &fresh.certificate);
     // Certificate and key do not belong together now, so nothing changes.
-    hang_up();
+    read_all_again();
     admitted(&server, &clients[1]).expect("the certificate is the earlier one");
     write(dir.path(), "server.key", &fresh.key);
     let trusting = TlsClient::new(&other, Some(&second));
@@ -212,7 +226,7 @@ fn files_are_read_again_on_sighup_and_connections_stay() {
 
     // Files that are broken change nothing.
     write(dir.path(), "server.key", "broken");
-    hang_up();
+    read_all_again();
     admitted(&server, &trusting).expect("the earlier files are in force");
     ask(&mut open.stream, LIST, b"").expect("the connection has stayed");
     server.stop().unwrap();

@@ -49,7 +49,7 @@ fn connections_of_a_revoked_certificate_end_and_others_stay() {
         while busy.read_if_open(0, 64 << 10).is_some() {}
     });
     // Nothing is withdrawn by a list that revokes nobody.
-    read_all_again(&server, dir.path(), &good);
+    read_all_again(&server.addresses[1], dir.path(), Some(&good));
     assert_eq!(idle.read(512, 4), b"kept");
 
     write(dir.path(), "crl.pem", &authority.revoke(&[&bad], VALID));
@@ -171,7 +171,7 @@ fn connections_of_an_export_that_a_client_does_not_have_any_more_end() {
     a.write(0, b"kept");
     // A configuration with errors changes nothing, and the files are read nevertheless.
     write(dir.path(), "tidegate.toml", "[[listen]]\n");
-    let other = read_all_again(&server, dir.path(), &host);
+    let other = read_all_again(&server.addresses[1], dir.path(), Some(&host));
     assert_eq!(b.read(0, 4), [0; 4]);
 
     // Without the listener in front: listeners are found by their address.
@@ -197,7 +197,7 @@ fn deleting_the_last_client_gives_nobody_more_exports() {
     let host = authority.issue(&["host.example"], VALID);
     let server = Server::start(in_file(dir.path(), UNIX, &client("\"a\"")));
     in_file(dir.path(), UNIX, "");
-    let other = read_all_again(&server, dir.path(), &host);
+    let other = read_all_again(&server.addresses[1], dir.path(), Some(&host));
     let certified = TlsClient::new(&other, Some(&host));
     let offered = |export: &str| is_offered(&server, &certified, export);
     assert!(offered("a") && !offered("b"));
