@@ -129,7 +129,7 @@ pub(super) fn mappings() -> usize {
 }
 
 /// Installs the handler, once.
-fn install() {
+pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         // SAFETY: a signal action of zeroes is valid: no flags, no mask.
@@ -169,12 +169,15 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         }
         break;
     }
-    // Ends the process once this handler has returned, as it would have without one.
-    // SAFETY: sets the default action of a signal, and sends it to this thread.
-    unsafe {
-        libc::signal(libc::SIGBUS, libc::SIG_DFL);
-        libc::raise(libc::SIGBUS);
+    // SAFETY: sets the default action of a signal.
+    if unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) } == libc::SIG_ERR {
+        // The sandbox refuses that, and the access would fault again without end.
+        // SAFETY: takes no memory, and may be called while anything is interrupted.
+        unsafe { libc::abort() };
     }
+    // Ends the process once this handler has returned, as it would have without one.
+    // SAFETY: sends a signal to this thread.
+    unsafe { libc::raise(libc::SIGBUS) };
 }
 
 /// Maps zeroes in place of a part of a mapping that is looked after and in use by this thread.

@@ -12,6 +12,7 @@ use seccompiler::{
 };
 
 use super::{ThreadKind, violations};
+use crate::sigbus;
 
 /// System calls of every kind of thread that are allowed whatever their arguments.
 const COMMON: &[libc::c_long] = &[
@@ -41,7 +42,6 @@ const COMMON: &[libc::c_long] = &[
     libc::SYS_rseq,
     libc::SYS_sched_getaffinity,
     libc::SYS_sigaltstack,
-    libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_getpid,
@@ -95,15 +95,26 @@ const OF_SESSIONS: &[libc::c_long] = &[
     libc::SYS_fstatfs,
 ];
 
-/// Commands of `fcntl(2)` that a session uses: copies of eventfds, that they do not block, and the
-/// lock of a record of requests in flight.
+/// Commands of `fcntl(2)` that a session uses: copies of eventfds, their flags, and the lock of a
+/// record of requests in flight.
 const FCNTL_OF_SESSIONS: &[libc::c_int] = &[
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
     libc::F_GETFL,
-    libc::F_SETFL,
     libc::F_OFD_SETLK,
 ];
+
+/// Flags that a session does not set on an open file (`F_SETFL`): all that may be set but
+/// `O_NONBLOCK`, which it sets on eventfds. `O_APPEND` on a disk's file would have every write go
+/// to its end; `O_DIRECT` would make writes fail that are not aligned; `O_ASYNC` sends signals.
+const REFUSED_FILE_FLAGS: u64 =
+    (libc::O_APPEND | libc::O_DIRECT | libc::O_ASYNC | libc::O_NOATIME) as u64;
+
+/// Signals whose action a confined thread may set: the C library's `abort` sets that of the first;
+/// the handler of the standard library for faults, which finds no overflow of a stack, that of the
+/// second. A handler for another signal would be code that threads without the sandbox run; and
+/// those of SIGSYS and SIGBUS are the daemon's own ([`violations`], [`sigbus`]).
+const SIGNALS_THAT_ARE_SET: [libc::c_int; 2] = [libc::SIGABRT, libc::SIGSEGV];
 
 /// Commands of `fcntl(2)` that an event loop uses: a copy of a descriptor for the ring, the lock
 /// of a record of requests in flight, and the check that a descriptor is open, which the standard
@@ -148,6 +159,8 @@ pub(super) fn confine(kind: ThreadKind) -> Result<(), String> {
     }
     let programs = programs(kind).map_err(|error| error.to_string())?;
     violations::catch();
+    // The handler of the standard library would set the action of SIGBUS.
+    sigbus::install();
     for program in programs {
         seccompiler::apply_filter(&program).map_err(|error| error.to_string())?;
     }
@@ -223,7 +236,12 @@ fn fcntl(commands: &[libc::c_int]) -> Conditional {
 fn conditional_of(kind: ThreadKind) -> Vec<Conditional> {
     match kind {
         ThreadKind::EventLoop => vec![fcntl(FCNTL_OF_LOOPS)],
-        ThreadKind::VhostUser => vec![fcntl(FCNTL_OF_SESSIONS)],
+        ThreadKind::VhostUser => {
+            let (call, mut alternatives) = fcntl(FCNTL_OF_SESSIONS);
+            let sets_flags = equals(1, libc::F_SETFL as u64);
+            alternatives.push(vec![sets_flags, has_bits(2, REFUSED_FILE_FLAGS, 0)]);
+            vec![(call, alternatives)]
+        }
         ThreadKind::Tls => vec![
             fcntl(FCNTL_OF_TLS),
             // The pair of a tunnel and an event loop.
@@ -242,6 +260,11 @@ fn conditional() -> Vec<Conditional> {
     let not_executable = has_bits(2, libc::PROT_EXEC as u64, 0);
     let is_thread = has_bits(0, THREAD_FLAGS | REFUSED_CLONE_FLAGS, THREAD_FLAGS);
     let names = [libc::PR_SET_NAME as u64, PR_SET_VMA].map(|option| vec![equals(0, option)]);
+    let mut actions = SIGNALS_THAT_ARE_SET
+        .map(|signal| vec![equals(0, signal as u64)])
+        .to_vec();
+    // Reads the action of any signal.
+    actions.push(vec![is_null(1)]);
     let own_process = equals(0, u64::from(std::process::id()));
     vec![
         // No memory that is executable, so that injected code has to be made of the daemon's.
@@ -250,6 +273,7 @@ fn conditional() -> Vec<Conditional> {
         // Threads, but no processes.
         (libc::SYS_clone, vec![vec![is_thread]]),
         (libc::SYS_prctl, names.into()),
+        (libc::SYS_rt_sigaction, actions),
         // Limits of this process are read, not set.
         (libc::SYS_prlimit64, vec![vec![equals(0, 0), is_null(2)]]),
         // `abort` and the end of a signal handler; no signals to other processes.

@@ -2,9 +2,11 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::command::{Command, LoopCall};
@@ -13,6 +15,9 @@ use crate::config::{Config, DeviceKind};
 use crate::tls::TlsThreads;
 
 const MIB: u64 = 1 << 20;
+/// Bytes of a set of signals.
+const SIGNAL_SET: usize = 8;
+const PATIENCE: Duration = Duration::from_secs(30);
 const PASSWORDS: &CStr = c"/etc/passwd";
 
 fn memory_disk(dir: &std::path::Path) -> Config {
@@ -72,6 +77,55 @@ fn calls_of_fcntl() -> Vec<(&'static str, i32)> {
     .into()
 }
 
+/// Flags by which writes to an open file would go elsewhere or fail.
+fn calls_for_file_flags() -> Vec<(&'static str, i32)> {
+    let (none, set) = (usize::MAX, libc::F_SETFL as usize);
+    [
+        ("O_APPEND", libc::O_APPEND),
+        ("O_DIRECT", libc::O_DIRECT),
+        ("O_ASYNC", libc::O_ASYNC),
+        ("O_NOATIME", libc::O_NOATIME),
+        ("O_APPEND and O_NONBLOCK", libc::O_APPEND | libc::O_NONBLOCK),
+    ]
+    .map(|(name, flags)| call(name, libc::SYS_fcntl, &[none, set, flags as usize]))
+    .into()
+}
+
+/// Actions of signals that are set: by handlers that other threads, without the sandbox, would run,
+/// or in place of the daemon's own.
+fn calls_for_signals() -> Vec<(&'static str, i32)> {
+    // Without the filter the kernel would look for an action there, and find no memory.
+    let nowhere = 1;
+    [
+        ("SIGSYS", libc::SIGSYS),
+        ("SIGBUS", libc::SIGBUS),
+        ("SIGHUP", libc::SIGHUP),
+        ("SIGTERM", libc::SIGTERM),
+        ("SIGCHLD", libc::SIGCHLD),
+        ("SIGXFSZ", libc::SIGXFSZ),
+    ]
+    .map(|(name, signal)| {
+        let set = [signal as usize, nowhere, 0, SIGNAL_SET];
+        call(name, libc::SYS_rt_sigaction, &set)
+    })
+    .into()
+}
+
+/// Checks what a thread may do with actions of signals.
+fn check_ordinary_calls_for_signals(errno_of: impl Fn(libc::c_long, [usize; 6]) -> i32) {
+    let action = |signal: libc::c_int, set: usize| {
+        let arguments = [signal as usize, set, 0, SIGNAL_SET, 0, 0];
+        errno_of(libc::SYS_rt_sigaction, arguments)
+    };
+    for signal in [libc::SIGABRT, libc::SIGSEGV] {
+        // The kernel looks for the action, and finds no memory.
+        assert_eq!(action(signal, 1), libc::EFAULT, "{signal}");
+    }
+    for signal in [libc::SIGSYS, libc::SIGBUS, libc::SIGTERM] {
+        assert_eq!(action(signal, 0), 0, "reads that of {signal}");
+    }
+}
+
 /// Calls by which injected code would reach files, sockets and programs.
 fn calls_for_files() -> Vec<(&'static str, i32)> {
     let path = PASSWORDS.as_ptr() as usize;
@@ -129,7 +183,13 @@ fn system_calls_that_an_event_loop_does_not_make_fail_and_are_counted() {
     let server = Server::start(memory_disk(dir.path()));
     let before = count();
     let results = on_loop(&server, || {
-        [calls_for_files(), calls_for_processes(), calls_of_fcntl()].concat()
+        [
+            calls_for_files(),
+            calls_for_processes(),
+            calls_of_fcntl(),
+            calls_for_signals(),
+        ]
+        .concat()
     });
     for (name, errno) in &results {
         assert_eq!(*errno, libc::EPERM, "{name}");
@@ -158,6 +218,9 @@ fn the_commands_of_fcntl_that_an_event_loop_uses_are_allowed() {
         // The kernel looks at the command, and there is no such descriptor.
         assert_eq!(errno, libc::EBADF, "{command}");
     }
+    check_ordinary_calls_for_signals(|number, arguments| {
+        on_loop(&server, move || errno_of(number, arguments))
+    });
     server.stop().expect("an end in order");
 }
 
@@ -185,6 +248,7 @@ fn system_calls_that_a_thread_for_tls_does_not_make_fail_and_are_counted() {
             calls_for_files(),
             calls_for_processes(),
             calls_of_fcntl(),
+            calls_for_signals(),
         ]
         .concat()
     });
@@ -192,6 +256,9 @@ fn system_calls_that_a_thread_for_tls_does_not_make_fail_and_are_counted() {
         assert_eq!(*errno, libc::EPERM, "{name}");
     }
     assert!(count() >= before + results.len() as u64);
+    check_ordinary_calls_for_signals(|number, arguments| {
+        on_tls_thread(move || errno_of(number, arguments))
+    });
     let clone3 = on_tls_thread(|| errno_of(libc::SYS_clone3, [0; 6]));
     assert_eq!(clone3, libc::ENOSYS);
 }
@@ -212,12 +279,22 @@ fn system_calls_that_a_vhost_user_session_does_not_make_fail_and_its_assistant_m
             call("accept4", libc::SYS_accept4, &[none]),
             call("ioctl", libc::SYS_ioctl, &[none, libc::TIOCSTI as usize]),
         ];
+        let flags = calls_for_file_flags();
+        check_ordinary_calls_for_signals(errno_of);
+        let set = libc::F_SETFL as usize;
+        for flags in [0, libc::O_NONBLOCK, libc::O_NONBLOCK | libc::O_RDWR] {
+            let errno = errno_of(libc::SYS_fcntl, [none, set, flags as usize, 0, 0, 0]);
+            // The kernel looks at the command, and there is no such descriptor.
+            assert_eq!(errno, libc::EBADF, "{flags:#x}");
+        }
         let opened = of_session.run(|| std::fs::File::open("/etc/passwd").map(drop));
         let refused = [
             own,
+            flags,
             calls_for_files(),
             calls_for_processes(),
             calls_of_fcntl(),
+            calls_for_signals(),
         ];
         (refused.concat(), opened)
     });
@@ -369,4 +446,110 @@ fn refused_calls_are_logged_with_the_thread_and_once() {
     assert_eq!(text.matches(&line).count(), 1, "{text}");
     assert!(text.contains("ERROR"), "{text}");
     server.stop().expect("an end in order");
+}
+
+/// Name of the variable that says how the process of the test below is to end.
+const ENDING: &str = "TIDEGATE_TEST_ENDING";
+
+/// Confined threads may not set the actions of most signals, on which ends of processes rely: the
+/// process must not fault again and again instead.
+#[test]
+fn a_confined_thread_that_aborts_panics_or_faults_ends_as_it_should() {
+    if let Ok(ending) = std::env::var(ENDING) {
+        return end_by(&ending);
+    }
+    for (ending, signal, code) in [
+        ("abort", Some(libc::SIGABRT), None),
+        ("panic", None, Some(0)),
+        ("fault", Some(libc::SIGSEGV), None),
+        // SIGBUS keeps its handler, which ends the process another way.
+        ("file cut short", Some(libc::SIGABRT), None),
+        ("SIGSYS of a process", Some(libc::SIGSYS), None),
+        ("overflow", Some(libc::SIGABRT), None),
+    ] {
+        let test = std::env::current_exe().expect("this test has a file");
+        let name =
+            "sandbox::tests::a_confined_thread_that_aborts_panics_or_faults_ends_as_it_should";
+        let mut child = std::process::Command::new(test)
+            .args(["--exact", name, "--nocapture"])
+            .env(ENDING, ending)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("ours") {
+                break status;
+            }
+            if begun.elapsed() > PATIENCE {
+                child.kill().expect("ours");
+                child.wait().expect("ours");
+                panic!("{ending}: the process has not ended");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!((status.signal(), status.code()), (signal, code), "{ending}");
+    }
+}
+
+/// Ends this process on a confined thread.
+fn end_by(ending: &str) {
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: reads a structure of ours. The process ends below and is not to leave a core behind.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) };
+    let file = tempfile::tempfile().expect("a file");
+    let ending = ending.to_owned();
+    let thread = std::thread::spawn(move || {
+        confine(ThreadKind::EventLoop);
+        match &ending[..] {
+            "abort" => std::process::abort(),
+            "panic" => panic!("on purpose"),
+            "fault" => read_nothing(),
+            "file cut short" => read_mapping_of(&file),
+            "SIGSYS of a process" => raise(libc::SIGSYS),
+            "overflow" => _ = black_box(recurse(1)),
+            other => panic!("{other}"),
+        }
+    });
+    thread
+        .join()
+        .expect_err("the process has ended, or the thread panicked");
+}
+
+/// Reads at an address at which nothing is.
+fn read_nothing() {
+    let nowhere = std::ptr::without_provenance::<u8>(8);
+    // SAFETY: none, on purpose: the kernel answers with a signal.
+    black_box(unsafe { std::ptr::read_volatile(nowhere) });
+}
+
+/// Sends a signal to this thread.
+fn raise(signal: libc::c_int) {
+    // SAFETY: takes no memory.
+    unsafe { libc::raise(signal) };
+}
+
+/// Reads a page of a mapping of an empty file.
+fn read_mapping_of(file: &std::fs::File) {
+    let fd = file.as_raw_fd();
+    // SAFETY: a new mapping, which is never removed; there is no page that could be read.
+    unsafe {
+        let flags = libc::MAP_SHARED;
+        let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, fd, 0);
+        assert_ne!(page, libc::MAP_FAILED);
+        std::ptr::read_volatile(page.cast::<u8>());
+    }
+}
+
+/// Calls itself until the stack is full.
+fn recurse(depth: u64) -> u64 {
+    let frame = black_box([depth; 512]);
+    if depth == 0 {
+        return 0;
+    }
+    recurse(depth + 1) + frame[7]
 }

@@ -86,7 +86,9 @@ pub(super) fn catch() {
 extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with `SA_SIGINFO` the kernel passes the signal's description.
     if unsafe { (*info).si_code } != BY_FILTER {
-        // Sent by a process: ends this one, as it would have without a handler.
+        // Sent by a process: ends this one, as it would have without a handler. On a confined
+        // thread the first call is refused, by a signal that is blocked in its own handler, which
+        // the kernel answers by ending the process with it.
         // SAFETY: sets the default action of a signal, and sends it to this thread.
         unsafe {
             libc::signal(libc::SIGSYS, libc::SIG_DFL);
