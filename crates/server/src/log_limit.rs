@@ -49,13 +49,16 @@ pub(crate) static RECOVERED: LogLimit = LogLimit::new("queues recovered");
 pub(crate) static FORBIDDEN: LogLimit = LogLimit::new("control requests refused");
 /// Requests of the control API without a valid token.
 pub(crate) static UNAUTHORIZED: LogLimit = LogLimit::new("control requests without a valid token");
-/// Timers that came late.
-pub(crate) static STALLED: LogLimit = LogLimit::new("stalls");
+/// Timers of the control thread that came late. Apart from those of event loops, of which there may
+/// be many, and whose lines would leave none for this thread.
+pub(crate) static CONTROL_STALLED: LogLimit = LogLimit::new("stalls of the control thread");
+/// Timers of event loops that came late.
+pub(crate) static LOOP_STALLED: LogLimit = LogLimit::new("stalls of event loops");
 /// Jumps of the wall clock.
 pub(crate) static JUMPED: LogLimit = LogLimit::new("jumps of the wall clock");
 
 /// Every limit: the suppressed lines of one that is missing here are never reported.
-static ALL: [&LogLimit; 12] = [
+static ALL: [&LogLimit; 13] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
     &REFUSED,
@@ -66,7 +69,8 @@ static ALL: [&LogLimit; 12] = [
     &RECOVERED,
     &FORBIDDEN,
     &UNAUTHORIZED,
-    &STALLED,
+    &CONTROL_STALLED,
+    &LOOP_STALLED,
     &JUMPED,
 ];
 

@@ -194,8 +194,9 @@ static SANDBOX_METRICS: &[Metric<()>] = &[plain(
 static TIME_METRICS: &[Metric<()>] = &[
     plain(
         "stalls",
-        "Times that a timer came a second late or more, by the thread that it was for: the machine \
-         was suspended, paused or overloaded, or the process was stopped",
+        "Times that a timer came a second late or more, by the thread that it was for, over all \
+         loops: the machine was paused or overloaded, the process was stopped, or a call of the \
+         thread blocked; a suspended machine counts for the control thread alone",
         Read::Counters("thread", |()| {
             let all = [("control", &CONTROL_STALLS), ("loop", &LOOP_STALLS)];
             all.map(|(thread, stalls)| (thread, stalls.times() as f64))

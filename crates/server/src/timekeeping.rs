@@ -1,9 +1,10 @@
 //! Stalls of the machine and jumps of the wall clock: noticed once a second, logged and counted.
 //!
-//! A machine that is suspended, a virtual machine that its host has paused, a process that was
-//! stopped and a processor that others occupy look the same from within: a timer comes late. The
-//! control thread has a timer of its own ([`watch`]); an event loop, that of its housekeeping
-//! ([`loop_ticked`]), which runs while there is something to do.
+//! A virtual machine that its host has paused, a process that was stopped, a processor that others
+//! occupy and a system call that blocks look the same from within: a timer comes late. The control
+//! thread has a timer of its own ([`watch`]), by a clock that goes on while the machine is
+//! suspended; an event loop, that of its housekeeping ([`loop_ticked`]), which runs while there is
+//! something to do, by a clock that stands still then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,11 @@ use crate::ring::read_clock;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Lateness of a timer, and difference between two clocks, that is logged.
 const NOTICED: Duration = Duration::from_secs(1);
+
+/// Longest time between two clocks of one look: far below [`NOTICED`].
+const TOGETHER: Nanos = Nanos::from_millis(10);
+/// Looks at the clocks before one is taken that was interrupted: the machine is overloaded then.
+const ATTEMPTS_MAX: u32 = 10;
 
 /// Counts of one kind of notice.
 #[derive(Debug, Default)]
@@ -68,9 +74,21 @@ struct Reading {
 
 impl Reading {
     fn now() -> Reading {
-        Reading {
-            boot: read_clock(libc::CLOCK_BOOTTIME),
-            wall: read_clock(libc::CLOCK_REALTIME),
+        Reading::by(read_clock)
+    }
+
+    /// Reads the clocks with `read`, again as long as the thread is interrupted for long between
+    /// them, which would look like a jump.
+    fn by(mut read: impl FnMut(libc::clockid_t) -> Nanos) -> Reading {
+        let mut attempts = 0;
+        loop {
+            let boot = read(libc::CLOCK_BOOTTIME);
+            let wall = read(libc::CLOCK_REALTIME);
+            let after = read(libc::CLOCK_BOOTTIME);
+            attempts += 1;
+            if after.since(boot) <= TOGETHER || attempts == ATTEMPTS_MAX {
+                return Reading { boot, wall };
+            }
         }
     }
 }
@@ -114,10 +132,12 @@ impl Findings {
     fn report(self) {
         if let Some(length) = self.stall {
             CONTROL_STALLS.add(length);
-            if log_limit::STALLED.allows(Instant::now()) {
+            if log_limit::CONTROL_STALLED.allows(Instant::now()) {
                 tracing::warn!(
                     "the control thread did not run for {:.1} s: the machine was suspended, \
-                     paused or overloaded, or the process was stopped; requests waited as long",
+                     paused or overloaded, the process was stopped, or a call of this thread \
+                     blocked; requests of the control API waited as long, and those of guests \
+                     where event loops were late, too",
                     length.as_secs_f64()
                 );
             }
@@ -159,12 +179,11 @@ pub(crate) fn loop_ticked(device: &str, late: Nanos) {
         return;
     }
     LOOP_STALLS.add(late);
-    if log_limit::STALLED.allows(Instant::now()) {
+    if log_limit::LOOP_STALLED.allows(Instant::now()) {
         tracing::warn!(
             device,
-            "the event loop did not run for {:.1} s: the machine was suspended, paused or \
-             overloaded, the process was stopped, or a system call blocked; requests waited as \
-             long",
+            "the event loop did not run for {:.1} s: the machine was paused or overloaded, the \
+             process was stopped, or a system call blocked; requests waited as long",
             late.as_secs_f64()
         );
     }
@@ -222,6 +241,33 @@ mod tests {
         let findings = after(11_000, 71_000);
         assert_eq!(findings.stall, Some(Duration::from_secs(10)));
         assert_eq!(findings.jump, Some(Jump::Forward(Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn clocks_that_are_read_with_an_interruption_between_are_read_again() {
+        /// Interrupts the thread for a minute at some readings, and returns the number of readings
+        /// and how far the clocks are apart.
+        fn read(interrupted: impl Fn(u64) -> bool) -> (u64, u64) {
+            let (mut readings, mut now) = (0, 77 * SECOND);
+            let reading = Reading::by(|clock| {
+                readings += 1;
+                now += 100
+                    + if interrupted(readings) {
+                        60 * SECOND
+                    } else {
+                        0
+                    };
+                let set_ahead = u64::from(clock == libc::CLOCK_REALTIME) * 1000 * SECOND;
+                Nanos(now + set_ahead)
+            });
+            (readings, reading.wall.0 - 1000 * SECOND - reading.boot.0)
+        }
+        assert_eq!(read(|_| false), (3, 100));
+        // Before the wall clock, and behind it.
+        assert_eq!(read(|reading| reading == 2), (6, 100));
+        assert_eq!(read(|reading| reading == 3 || reading == 5), (9, 100));
+        // The clocks are not read without end.
+        assert_eq!(read(|_| true).0, 3 * u64::from(ATTEMPTS_MAX));
     }
 
     #[test]
