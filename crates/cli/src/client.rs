@@ -62,10 +62,20 @@ enum Endpoint {
         address: ApiAddress,
         /// Header `Authorization`, marked as sensitive.
         authorization: HeaderValue,
-        /// Authorities and the client's own certificate, with the name that the daemon's has to
-        /// have; `None` without TLS.
-        tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+        /// `None` without TLS.
+        tls: Option<EndpointTls>,
     },
+}
+
+/// TLS of a client.
+#[derive(Debug)]
+struct EndpointTls {
+    /// Authorities of the daemon's certificate, and the client's own certificate.
+    config: Arc<ClientConfig>,
+    /// Name that the daemon's certificate has to have.
+    name: ServerName<'static>,
+    /// The client has a certificate.
+    has_certificate: bool,
 }
 
 /// Address of the control API on TCP: an IP address or a name, and a port.
@@ -207,7 +217,11 @@ impl Client {
         Client::of(Endpoint::Tcp {
             address: address.clone(),
             authorization,
-            tls: config.map(|config| (config, name)),
+            tls: config.map(|config| EndpointTls {
+                config,
+                name,
+                has_certificate: tls.certificate.is_some(),
+            }),
         })
     }
 
@@ -344,13 +358,14 @@ impl Client {
             } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await;
                 let stream = stream.map_err(unreachable)?;
-                let Some((config, name)) = tls else {
+                let Some(tls) = tls else {
                     return send(stream, method, path_and_query, body, Some(authorization)).await;
                 };
-                let connector = TlsConnector::from(config.clone());
-                let stream = connector.connect(name.clone(), stream).await;
+                let connector = TlsConnector::from(tls.config.clone());
+                let stream = connector.connect(tls.name.clone(), stream).await;
                 let stream = stream.map_err(|error| self.no_tls(&error))?;
-                send(stream, method, path_and_query, body, Some(authorization)).await
+                let answer = send(stream, method, path_and_query, body, Some(authorization)).await;
+                answer.map_err(|error| self.cut_off(&error, tls.has_certificate).into())
             }
         }
     }
@@ -365,10 +380,34 @@ impl Client {
             )
     }
 
+    /// Returns the error for a connection that ended behind the TLS handshake: in TLS 1.3 a client
+    /// is done before the daemon has looked at its certificate.
+    fn cut_off(&self, error: &anyhow::Error, has_certificate: bool) -> Problem {
+        let help = if has_certificate {
+            "the daemon may not accept the certificate of --tls-certificate: it has to come from \
+             an authority of the listener's client_ca, and be neither expired nor in its \
+             client_crl; the daemon's log has the reason"
+        } else {
+            "the daemon may need a certificate of this client, where the listener has client_ca: \
+             --tls-certificate PATH --tls-key PATH"
+        };
+        Problem::new(format!("{error:#}"))
+            .at(self.endpoint.to_string())
+            .help(help)
+    }
+
     /// Returns the error for a socket that cannot be connected to, with its remedy.
     fn cannot_connect(&self, error: &io::Error) -> Problem {
         let socket = self.endpoint.to_string();
         match error.kind() {
+            io::ErrorKind::ConnectionRefused if matches!(self.endpoint, Endpoint::Tcp { .. }) => {
+                Problem::new("no daemon listens at the address of the control API")
+                    .at(socket)
+                    .help(
+                        "name the `tcp` of a [[control.listen]] with --tcp HOST:PORT or \
+                         TIDEGATE_TCP, and start the daemon with `tidegate serve FILE`",
+                    )
+            }
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 Problem::new("no daemon listens at the control socket")
                     .at(socket)
@@ -489,6 +528,28 @@ mod tests {
         assert!(refused(&own).contains("add --tls-ca PATH"));
         let missing = TlsFiles { ca: path, ..none };
         assert!(refused(&missing).contains("/nonexistent.pem: No such file"));
+    }
+
+    #[test]
+    fn an_address_at_which_nobody_listens_is_named_with_its_remedy() {
+        // A port that is free, because its listener is gone.
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = gone.local_addr().expect("bound").to_string();
+        drop(gone);
+        let token = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(token.path(), "secret").expect("it is ours");
+        let none = TlsFiles {
+            ca: None,
+            certificate: None,
+            key: None,
+        };
+        let parsed = address.parse().expect("an address");
+        let client = Client::with_token(&parsed, Some(token.path()), &none).expect("a runtime");
+        let error = client.get("/v1/vms").expect_err("nobody listens");
+        let error = error.to_string();
+        assert!(error.contains(&address), "{error}");
+        assert!(error.contains("--tcp HOST:PORT"), "{error}");
+        assert!(!error.contains("--socket"), "{error}");
     }
 
     #[test]

@@ -105,7 +105,12 @@ fn another_host_operates_and_watches_over_tls() {
     served.fails(&api.replace(own, ""));
     served.fails(&metrics.replace(own, ""));
     let own = "--tls-certificate tls/host-a/client-cert.pem --tls-key tls/host-a/client-key.pem";
-    served.fails(&list.replace(own, ""));
+    let said = served.fails(&list.replace(own, ""));
+    assert!(said.contains("--tls-certificate PATH"), "{said}");
+    // With one that is not for clients.
+    let listeners = "--tls-certificate tls/server.pem --tls-key tls/server.key";
+    let said = served.fails(&list.replace(own, listeners));
+    assert!(said.contains("client_ca"), "{said}");
     // With the certificate and no token, or a revoked one.
     let header = "-H \"Authorization: Bearer $(cat ops.token)\"";
     let said = served.fails(&api.replace(header, ""));
