@@ -27,19 +27,37 @@ pub(super) enum Withdrawn {
 #[derive(Debug, Default)]
 pub(super) struct Revocations(Vec<CertRevocationList<'static>>);
 
+/// Error of reading revocation lists.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListError {
+    #[error("has a revocation list that cannot be read: {0}")]
+    Unreadable(String),
+    /// The verifier looks at the first list of an issuer alone, so certificates in the other would
+    /// be admitted.
+    #[error("has two revocation lists of one authority: number {0} and number {1}")]
+    SameIssuer(usize, usize),
+}
+
 impl Revocations {
     /// Reads lists.
     ///
     /// # Errors
-    /// If one is no revocation list.
+    /// If one is no revocation list, or two are of one issuer.
     pub(super) fn new(
         lists: &[CertificateRevocationListDer<'_>],
-    ) -> Result<Revocations, webpki::Error> {
+    ) -> Result<Revocations, ListError> {
         let read = |list: &CertificateRevocationListDer<'_>| {
             OwnedCertRevocationList::from_der(list).map(CertRevocationList::from)
         };
-        let lists = lists.iter().map(read);
-        Ok(Revocations(lists.collect::<Result<_, _>>()?))
+        let lists = lists.iter().map(read).collect::<Result<Vec<_>, _>>();
+        let lists = lists.map_err(|error| ListError::Unreadable(error.to_string()))?;
+        for (at, list) in lists.iter().enumerate() {
+            let same = |other: &CertRevocationList<'_>| other.issuer() == list.issuer();
+            if let Some(other) = lists[at + 1..].iter().position(same) {
+                return Err(ListError::SameIssuer(at + 1, at + other + 2));
+            }
+        }
+        Ok(Revocations(lists))
     }
 
     /// Returns true if a certificate of a chain is in a list of its issuer. Its validity, and that

@@ -1,6 +1,5 @@
 //! Files of TLS: certificate, private key, authorities and revocation lists.
 
-use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 
-use super::clients::Revocations;
+use super::clients::{ListError, Revocations};
 use crate::config::TlsConfig;
 
 /// Error of a file of TLS.
@@ -86,7 +85,7 @@ pub(super) fn load(config: &TlsConfig) -> Result<Loaded, TlsFileError> {
             let lists = crl.map(revocation_lists).transpose()?;
             if let (Some(crl), Some(lists)) = (crl, &lists) {
                 let read = Revocations::new(lists);
-                revoked = read.map_err(|error| unreadable_list(crl, error))?;
+                revoked = read.map_err(|error| unusable_list(crl, &error))?;
             }
             let roots = authorities(ca)?;
             trusted.clone_from(&roots.roots);
@@ -214,13 +213,15 @@ fn revocation_lists(
     items(crl, "revocation list", help)
 }
 
-/// Returns the error for a revocation list that is none.
-fn unreadable_list(crl: &Path, error: impl fmt::Debug) -> TlsFileError {
-    TlsFileError::new(
-        crl,
-        format!("has a revocation list that cannot be read: {error:?}"),
-        "make it again, such as with `openssl ca -gencrl`",
-    )
+/// Returns the error for a file whose revocation lists cannot be used.
+fn unusable_list(crl: &Path, error: &ListError) -> TlsFileError {
+    let help = match error {
+        ListError::Unreadable(_) => "make it again, such as with `openssl ca -gencrl`",
+        ListError::SameIssuer(..) => {
+            "one list of each authority: the latest, which has all that are revoked"
+        }
+    };
+    TlsFileError::new(crl, error.to_string(), help)
 }
 
 /// Returns what verifies clients' certificates, with the files of authorities and of revocation
@@ -237,7 +238,9 @@ fn verifier(
         builder = builder.with_crls(lists).enforce_revocation_expiration();
     }
     builder.build().map_err(|error| match error {
-        VerifierBuilderError::InvalidCrl(error) => unreadable_list(path, error),
+        VerifierBuilderError::InvalidCrl(error) => {
+            unusable_list(path, &ListError::Unreadable(format!("{error:?}")))
+        }
         error => TlsFileError::new(ca, error.to_string(), "a file with at least one authority"),
     })
 }

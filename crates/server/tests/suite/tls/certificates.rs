@@ -277,7 +277,26 @@ fn files_that_do_not_fit_are_refused_at_the_start() {
         error.contains("broken.pem: has no revocation list"),
         "{error}"
     );
-    Server::start(with_tls(dir.path(), MIB, good()))
-        .stop()
-        .unwrap();
+    // The verifier would look at the first alone, and admit whom the second revokes.
+    let stranger = Authority::new("stranger");
+    let lists = [
+        authority.revoke(&[], VALID),
+        stranger.revoke(&[], VALID),
+        authority.revoke(&[&other], VALID),
+    ];
+    let error = refused(TlsConfig {
+        client_crl: Some(file(&lists.concat())),
+        ..good()
+    });
+    let expected = "broken.pem: has two revocation lists of one authority: number 1 and number 3";
+    assert!(error.contains(expected), "{error}");
+    let apart = TlsConfig {
+        client_crl: Some(file(&lists[..2].concat())),
+        ..good()
+    };
+    for config in [good(), apart] {
+        Server::start(with_tls(dir.path(), MIB, config))
+            .stop()
+            .unwrap();
+    }
 }
