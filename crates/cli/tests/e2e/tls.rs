@@ -146,6 +146,114 @@ fn libnbd_and_qemu_read_and_write_over_tls() {
     server.daemon.stop();
 }
 
+/// Server of another project that offers a disk of the daemon, whose client it is over TLS.
+struct Relay {
+    _server: Running,
+    uri: String,
+}
+
+impl Relay {
+    /// Starts a program that serves NBD on a unix socket, the argument behind `args`.
+    fn start(scratch: &Scratch, program: &str, args: &[&str], socket: &str) -> Relay {
+        let path = scratch.join(socket);
+        let server = Running::start(scratch, program, &[args, &[arg(&path)]].concat());
+        wait_for(program, || path.exists());
+        let uri = format!("nbd+unix:///?socket={}", path.display());
+        Relay {
+            _server: server,
+            uri,
+        }
+    }
+
+    /// Starts nbdkit on an export of a server over TLS.
+    fn nbdkit(server: &Server, export: &str, certificates: &str, socket: &str) -> Relay {
+        let (port, export) = (format!("port={}", server.port), format!("export={export}"));
+        let directory = server.daemon.path(certificates);
+        let certificates = format!("tls-certificates={}", directory.display());
+        let plugin = [
+            "nbd",
+            "hostname=localhost",
+            &port,
+            &export,
+            "tls=require",
+            &certificates,
+        ];
+        let args = [&["--foreground"], &plugin[..], &["--unix"]].concat();
+        Relay::start(server.scratch(), "nbdkit", &args, socket)
+    }
+
+    /// Writes a disk by the relay and reads it past it, and the other way round.
+    fn passes_bytes(&self, server: &Server, seed: u64) {
+        let scratch = server.scratch();
+        let [image, copy] = ["in.raw", "out.raw"].map(|name| server.daemon.path(name));
+        let direct = server.uri("oltp");
+        for (seed, to, from) in [(seed, &self.uri, &direct), (seed + 1, &direct, &self.uri)] {
+            fs::write(&image, noise(seed, LEN)).expect("the directory is ours");
+            run(scratch, "nbdcopy", &["--flush", arg(&image), to]);
+            run(scratch, "nbdcopy", &[from, arg(&copy)]);
+            assert!(fs::read(&copy).expect("nbdcopy wrote it") == noise(seed, LEN));
+        }
+    }
+}
+
+#[test]
+fn nbdkit_and_qemu_nbd_are_clients_over_tls() {
+    if !have(&["openssl", "nbdkit", "qemu-nbd", "nbdinfo", "nbdcopy"]) {
+        return;
+    }
+    let server = Server::start("");
+    let scratch = server.scratch();
+    let nbdkit = Relay::nbdkit(&server, "oltp", "tls/host-a", "nbdkit.sock");
+    nbdkit.passes_bytes(&server, 1);
+    // Neither an export of another VM, nor a client without a certificate.
+    carry_out(
+        scratch,
+        "mkdir ca-alone && cp tls/ca.pem ca-alone/ca-cert.pem",
+    );
+    for (export, certificates) in [("other", "tls/host-a"), ("oltp", "ca-alone")] {
+        let socket = format!("{export}-refused.sock");
+        let relay = Relay::nbdkit(&server, export, certificates, &socket);
+        server.refused(&relay.uri);
+    }
+
+    let directory = server.daemon.path("tls/host-a");
+    let tls = format!(
+        "tls-creds-x509,id=tls0,dir={},endpoint=client",
+        arg(&directory)
+    );
+    let disk = format!(
+        "driver=raw,file.driver=nbd,file.host=localhost,file.port={},file.export=oltp,\
+         file.tls-creds=tls0",
+        server.port
+    );
+    let args = [
+        "--persistent",
+        "--object",
+        &tls,
+        "--image-opts",
+        &disk,
+        "--socket",
+    ];
+    let qemu = Relay::start(scratch, "qemu-nbd", &args, "qemu.sock");
+    qemu.passes_bytes(&server, 3);
+    let list = [
+        "--list",
+        "--object",
+        &tls,
+        "--tls-creds",
+        "tls0",
+        "--bind",
+        "localhost",
+    ];
+    let list = [&list[..], &["--port", &server.port]].concat();
+    let listed = run(scratch, "qemu-nbd", &list);
+    assert!(
+        listed.contains("export: 'oltp'") && !listed.contains("other"),
+        "{listed}"
+    );
+    server.daemon.stop();
+}
+
 #[test]
 fn clients_see_their_own_exports_and_revoked_ones_none() {
     if !have(&["openssl", "nbdinfo"]) {
