@@ -14,7 +14,10 @@ mod table;
 
 pub use csv::csv_record;
 pub use page::Page;
-pub use plot::{Agreement, Axis, Glyphs, Pairs, Plot, Point, Screen, Series, Unit, svg};
+pub use plot::{
+    Agreement, Axis, Bars, Glyphs, Intervals, Pairs, Plot, Point, Screen, Series, State, Timeline,
+    Unit, svg,
+};
 pub use printable::{printable, printable_line};
 pub use style::{Style, Tone};
 pub use table::{Align, Cell, Table};

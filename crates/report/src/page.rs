@@ -1,12 +1,13 @@
 //! Reports as one HTML page without external resources: no scripts, fonts, images or links to
 //! other files. The page follows the reader's light or dark scheme and prints.
 //!
-//! A page has sections of text, tables ([`Table`]), plots ([`Plot`], [`Pairs`]) and folded parts.
+//! A page has sections of text, tables ([`Table`]), plots ([`Plot`], [`Pairs`], [`Bars`],
+//! [`Intervals`], [`Timeline`]) and folded parts.
 //! Its content security policy forbids to load anything.
 
 use std::fmt::Write as _;
 
-use crate::plot::{Pairs, Plot, escape, svg};
+use crate::plot::{Bars, Chart, Intervals, Pairs, Plot, Timeline, embedded, escape, style_sheet};
 use crate::style::{Style, Tone};
 use crate::table::{Align, Cell, Row, Table};
 
@@ -102,12 +103,37 @@ impl Page {
 
     /// Adds a plot of curves.
     pub fn plot(&mut self, plot: &Plot) -> &mut Page {
-        self.figure(&svg(std::slice::from_ref(plot)))
+        self.figure(&embedded(plot))
+    }
+
+    /// Adds plots of curves side by side, as many as there is room for. They should be compact.
+    pub fn plots(&mut self, plots: &[Plot]) -> &mut Page {
+        self.body.push_str("<div class=\"plots\">\n");
+        for plot in plots {
+            self.plot(plot);
+        }
+        self.body.push_str("</div>\n");
+        self
     }
 
     /// Adds a chart of pairs.
     pub fn pairs(&mut self, pairs: &Pairs) -> &mut Page {
-        self.figure(&pairs.svg())
+        self.figure(&pairs.embedded())
+    }
+
+    /// Adds a chart of bars.
+    pub fn bars(&mut self, bars: &Bars) -> &mut Page {
+        self.figure(&bars.embedded())
+    }
+
+    /// Adds a chart of means with their intervals.
+    pub fn intervals(&mut self, intervals: &Intervals) -> &mut Page {
+        self.figure(&intervals.embedded())
+    }
+
+    /// Adds a timeline of promises.
+    pub fn timeline(&mut self, timeline: &Timeline) -> &mut Page {
+        self.figure(&timeline.embedded())
     }
 
     fn figure(&mut self, svg: &str) -> &mut Page {
@@ -148,8 +174,9 @@ impl Page {
              content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
              <meta name=\"viewport\" content=\"width=device-width\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title}</title>\n<style>\n{RULES}</style>\n</head>\n<body>\n<main>\n\
+             <title>{title}</title>\n<style>\n{RULES}{}</style>\n</head>\n<body>\n<main>\n\
              <h1>{title}</h1>\n<nav>{contents}</nav>\n{}</main>\n</body>\n</html>\n",
+            style_sheet(),
             self.body
         )
     }
@@ -218,7 +245,7 @@ const RULES: &str = "\
 --line:#33363c;--raised:#1e2126;--good:#2fd0a0;--bad:#ff9a5c;--warn:#f0c560;--link:#7cc4f5}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--ground);color:var(--text);font:15px/1.5 system-ui,sans-serif}
-main{max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem;overflow-wrap:anywhere}
+main{max-width:84rem;margin:0 auto;padding:1.5rem 1rem 4rem;overflow-wrap:anywhere}
 h1{font-size:1.5rem;line-height:1.25;margin:.2rem 0 .8rem}
 h2{font-size:1.15rem;margin:2.2rem 0 .6rem;padding-top:.6rem;border-top:1px solid var(--line)}
 h3{font-size:1rem;margin:1.4rem 0 .4rem}
@@ -233,15 +260,21 @@ th{font-size:.82rem;color:var(--faint);font-weight:600}
 .number{text-align:right;white-space:pre;padding-left:.6rem}
 .good{color:var(--good)}.bad{color:var(--bad)}.warn{color:var(--warn)}.faint{color:var(--faint)}
 .strong{font-weight:600}
-figure{margin:.8rem 0}
+td.strong{white-space:nowrap}
+figure{margin:.8rem 0;overflow-x:auto}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(24rem,100%),1fr));gap:0 1rem}
 figure svg{max-width:100%;height:auto;display:block}
+figure svg[width=\"720\"]{min-width:34rem}
 details{border-bottom:1px solid var(--line);padding:.3rem 0}
 summary{cursor:pointer}
 details>:not(summary){margin-left:1.2rem}
 .badge{display:inline-block;min-width:6.6rem;font-size:.82rem;font-weight:600}
+@media (max-width:40rem){td:last-child:not(.number):not([colspan]){min-width:14rem}}
 @media print{nav{display:none}main{max-width:none;padding:0}
+th,.badge{font-size:inherit}h2,h3{break-after:avoid}.plots{grid-template-columns:1fr 1fr}
 body{font-size:11px;-webkit-print-color-adjust:exact;print-color-adjust:exact}
-figure,tr,details{break-inside:avoid}}
+figure svg[width=\"720\"]{min-width:0}
+figure,tr{break-inside:avoid}details::details-content{content-visibility:visible;display:block}}
 ";
 
 #[cfg(test)]

@@ -352,6 +352,67 @@ fn several_plots_are_one_document_with_descriptions_for_screen_readers() {
     }
 }
 
+#[test]
+fn a_cumulative_distribution_has_room_for_its_last_percents_and_its_bound() {
+    let x = Axis::log10("latency", Unit::Nanos);
+    let mut plot = Plot::new("CDF", x, Axis::nines("answered within"));
+    plot.compact();
+    let points = [
+        (1e5, 0.0),
+        (1e6, 90.0),
+        (1e7, 99.0),
+        (1e8, 99.9),
+        (1e9, 100.0),
+    ];
+    plot.add(Series::line("reads").points(points).unmarked());
+    plot.threshold(3e7, "promised: 30 ms");
+    let text = svg(&[plot.clone()]);
+    let document = Document::parse(&text).expect("XML");
+    let line = document.descendants().find(has_class("line"));
+    let line = coordinates(line.and_then(|it| it.attribute("d")).expect("a path"));
+    // Each of the nines is as high as the one before; 100 % is out of the scale.
+    assert_eq!(line.len(), 4);
+    let rise = |n: usize| line[n].1 - line[n + 1].1;
+    assert!((rise(0) - rise(1)).abs() <= ROUNDING && (rise(1) - rise(2)).abs() <= ROUNDING);
+    assert!(text.contains("1 point outside of the scale"), "{text}");
+    let level = document.descendants().find(has_class("level"));
+    let bound = coordinates(level.and_then(|it| it.attribute("d")).expect("a path"))[0].0;
+    assert!(line[2].0 < bound && bound < line[3].0, "{bound} {line:?}");
+    for tick in [">50<", ">90<", ">99<", ">99.9<"] {
+        assert!(text.contains(tick), "{tick}");
+    }
+    assert!(
+        plot.render(&ASCII)
+            .contains("promised: 30 ms: latency at 30 ms")
+    );
+}
+
+#[test]
+fn names_of_levels_near_each_other_are_at_different_ends() {
+    let mut plot = Plot::new(
+        "Rates",
+        Axis::linear("time", Unit::Seconds),
+        Axis::linear("IOPS", Unit::Number).including(0.0),
+    );
+    plot.add(Series::line("served").points([(0.0, 100.0), (10.0, 110.0)]));
+    plot.level(100.0, "reservation").level(102.0, "target");
+    plot.level(20.0, "floor");
+    let text = svg(&[plot]);
+    let document = Document::parse(&text).expect("XML");
+    let names = document.descendants().filter(has_class("aside"));
+    let at_end: Vec<_> = names
+        .map(|node| (node.text(), node.attribute("text-anchor") == Some("end")))
+        .collect();
+    assert_eq!(
+        at_end,
+        [
+            (Some("floor"), false),
+            (Some("reservation"), false),
+            (Some("target"), true)
+        ]
+    );
+}
+
 /// Returns the part of a plot's text between the axes.
 fn canvas(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("--"));

@@ -1,7 +1,7 @@
 //! Fitting of a plot: ranges of axes, positions of points, and notes about what is left out.
 
 use super::scale::Span;
-use super::{Plot, Point};
+use super::{Plot, Point, Scale};
 use tidegate_units::human::count;
 
 /// Plot with a range for each axis, and with the positions of its points.
@@ -29,8 +29,8 @@ pub(super) struct Spot {
 struct LeftOut {
     /// Points with a coordinate that is not finite.
     not_finite: u64,
-    /// Points at 0 or below on a logarithmic axis.
-    not_positive: u64,
+    /// Points where a scale ends before: at 0 or below on a logarithmic axis.
+    off_scale: u64,
     /// Intervals with an end that is not finite.
     intervals_not_finite: u64,
     /// Intervals cut off at the end of a logarithmic axis.
@@ -59,8 +59,13 @@ impl<'a> Fitted<'a> {
             notes: Vec::new(),
         };
         for series in &plot.series {
-            let (runs, left_out) = fitted.runs(&series.points);
-            fitted.notes.extend(left_out.text(&series.name));
+            let (runs, mut left_out) = fitted.runs(&series.points);
+            if series.has_gaps {
+                left_out.not_finite = 0;
+            }
+            fitted
+                .notes
+                .extend(left_out.text(&series.name, x == Scale::Nines || y == Scale::Nines));
             if series.points.is_empty() {
                 fitted
                     .notes
@@ -97,7 +102,7 @@ impl<'a> Fitted<'a> {
         }
         let y = self.plot.y.scale;
         if !(self.plot.x.scale.shows(point.x) && y.shows(point.y)) {
-            left_out.not_positive += 1;
+            left_out.off_scale += 1;
             return None;
         }
         let interval = point.interval.filter(is_finite);
@@ -163,14 +168,15 @@ pub(super) fn counted(n: u64, what: &str) -> String {
 }
 
 impl LeftOut {
-    fn text(&self, name: &str) -> Option<String> {
+    fn text(&self, name: &str, nines: bool) -> Option<String> {
+        let off_scale = if nines {
+            "outside of the scale"
+        } else {
+            "at 0 or below on a logarithmic axis"
+        };
         let parts: Vec<String> = [
             (self.not_finite, "point", "not finite"),
-            (
-                self.not_positive,
-                "point",
-                "at 0 or below on a logarithmic axis",
-            ),
+            (self.off_scale, "point", off_scale),
             (self.intervals_not_finite, "interval", "not finite"),
             (
                 self.intervals_cut,

@@ -8,22 +8,35 @@
 //! Both renderers draw the same fitted plot, so they leave out the same data, and each notes below
 //! the plot what it leaves out.
 
+mod bars;
 mod canvas;
+mod chart;
 mod fitted;
+mod intervals;
 mod pairs;
 mod scale;
 mod svg;
 mod svg_style;
 mod terminal;
 mod text;
+mod timeline;
 
+pub use bars::Bars;
 pub use canvas::Glyphs;
+pub(crate) use chart::Chart;
+pub use intervals::Intervals;
 pub use pairs::{Agreement, Pairs};
-pub(crate) use svg::escape;
 pub use svg::svg;
+pub(crate) use svg::{embedded, escape};
 pub use terminal::Screen;
+pub use timeline::{State, Timeline};
 
 use crate::style::one_line;
+
+/// Returns the style sheet of all plots and charts, for a page that embeds them.
+pub(crate) fn style_sheet() -> String {
+    svg_style::rules() + pairs::RULES
+}
 
 /// Scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +44,8 @@ pub(crate) enum Scale {
     Linear,
     Log2,
     Log10,
+    /// Percentages from 0 to below 100, by the logarithm of the distance to 100.
+    Nines,
 }
 
 /// Unit of an axis, which determines the format of its ticks.
@@ -48,6 +63,21 @@ pub enum Unit {
     Nanos,
     /// Seconds: `0.5`, `120`.
     Seconds,
+    /// Minutes: `0.5`, `120`.
+    Minutes,
+    /// Hours: `0.5`, `24`.
+    Hours,
+}
+
+impl Unit {
+    /// Returns the unit in which a span of time is easy to read, and its length in seconds.
+    pub fn of_span(seconds: f64) -> (Unit, f64) {
+        match seconds {
+            ..=600.0 => (Unit::Seconds, 1.0),
+            ..=14_400.0 => (Unit::Minutes, 60.0),
+            _ => (Unit::Hours, 3600.0),
+        }
+    }
 }
 
 /// Axis with label, unit and scale. Its range is that of the values.
@@ -86,6 +116,12 @@ impl Axis {
         Axis::new(label, unit, Scale::Log10)
     }
 
+    /// Creates an axis of percentages from 0 to below 100, with as much room from 90 to 99 as from
+    /// 99 to 99.9: for distributions whose last percents matter.
+    pub fn nines(label: impl Into<String>) -> Axis {
+        Axis::new(label, Unit::Percent, Scale::Nines)
+    }
+
     /// Extends the axis to `value`, whatever is plotted; 0 makes it begin there. A value that the
     /// scale cannot show is ignored.
     pub fn including(mut self, value: f64) -> Axis {
@@ -101,6 +137,8 @@ impl Axis {
             Unit::BytesPerS => "B/s",
             Unit::Percent => "%",
             Unit::Seconds => "s",
+            Unit::Minutes => "min",
+            Unit::Hours => "h",
         };
         format!("{} ({unit})", self.label)
     }
@@ -150,6 +188,8 @@ pub struct Series {
     band: bool,
     /// True if the points have marks in SVG.
     marked: bool,
+    /// True if points that are not finite are meant as gaps.
+    has_gaps: bool,
 }
 
 impl Series {
@@ -160,6 +200,7 @@ impl Series {
             joined,
             band: false,
             marked: true,
+            has_gaps: false,
         }
     }
 
@@ -186,6 +227,14 @@ impl Series {
         Series { band: true, ..self }
     }
 
+    /// Takes points that are not finite as gaps that are meant, which have no note below the plot.
+    pub fn with_gaps(self) -> Series {
+        Series {
+            has_gaps: true,
+            ..self
+        }
+    }
+
     /// Leaves out the marks of a line in SVG, for lines with so many points that they would hide
     /// it. A terminal tells lines apart by their marks and keeps them.
     pub fn unmarked(self) -> Series {
@@ -196,10 +245,11 @@ impl Series {
     }
 }
 
-/// Horizontal line to compare values with, such as a promised bound.
+/// Line across the plot to compare values with, such as a promised bound: a level at a value of the
+/// y axis, or a threshold at one of the x axis.
 #[derive(Clone, PartialEq, Debug)]
-struct Level {
-    y: f64,
+struct Line {
+    at: f64,
     name: String,
 }
 
@@ -244,10 +294,13 @@ pub struct Plot {
     x: Axis,
     y: Axis,
     series: Vec<Series>,
-    levels: Vec<Level>,
+    levels: Vec<Line>,
+    thresholds: Vec<Line>,
     stretches: Vec<Stretch>,
     /// True to put names at the ends of lines instead of into a legend, in SVG.
     labelled: bool,
+    /// True for a smaller size in SVG.
+    compact: bool,
 }
 
 impl Plot {
@@ -259,8 +312,10 @@ impl Plot {
             y,
             series: Vec::new(),
             levels: Vec::new(),
+            thresholds: Vec::new(),
             stretches: Vec::new(),
             labelled: false,
+            compact: false,
         }
     }
 
@@ -275,15 +330,26 @@ impl Plot {
     /// terminal it is drawn as a series.
     pub fn level(&mut self, y: f64, name: impl Into<String>) -> &mut Plot {
         self.y.including.push(y);
-        self.levels.push(Level {
-            y,
+        self.levels.push(Line {
+            at: y,
             name: one_line(name),
         });
         self
     }
 
-    /// Shades the range of the x axis between two values, with a name. A terminal lists it below
-    /// the plot instead.
+    /// Adds a named vertical line at `x` over the whole height, and extends the x axis to it. A
+    /// terminal lists it below the plot instead.
+    pub fn threshold(&mut self, x: f64, name: impl Into<String>) -> &mut Plot {
+        self.x.including.push(x);
+        self.thresholds.push(Line {
+            at: x,
+            name: one_line(name),
+        });
+        self
+    }
+
+    /// Shades the range of the x axis between two values, with a name, which may be empty. A
+    /// terminal lists it below the plot instead.
     ///
     /// # Panics
     /// If `from` is above `to`, or one of them is not a number.
@@ -301,6 +367,14 @@ impl Plot {
     /// terminal.
     pub fn labelled(&mut self) -> &mut Plot {
         self.labelled = true;
+        self
+    }
+
+    /// Draws the plot in two thirds of the size in SVG, with the names of levels and thresholds in
+    /// the legend, so that several fit side by side on a page and the text stays readable on a
+    /// phone. Has no effect on a terminal.
+    pub fn compact(&mut self) -> &mut Plot {
+        self.compact = true;
         self
     }
 

@@ -1,16 +1,12 @@
 //! Figures in pairs, such as a paper's beside ours, as horizontal bars in SVG.
 
-use std::fmt::Write as _;
-
 use unicode_width::UnicodeWidthStr;
 
-use super::svg::{COLUMN_WIDTH, escape, text};
+use super::svg::{COLUMN_WIDTH, WIDTH, escape, rect, text};
 use super::svg_style;
 use super::text::clip;
 use crate::style::one_line;
 
-/// Width of a document in SVG units, that of plots.
-const WIDTH: f64 = 720.0;
 /// Distance from the left edge.
 const LEFT: f64 = 8.0;
 /// Left end of the bars.
@@ -131,6 +127,16 @@ impl Pairs {
 
     /// Renders the chart as an SVG document.
     pub fn svg(&self) -> String {
+        self.document(&format!("<style>\n{}{RULES}</style>\n", svg_style::rules()))
+    }
+
+    /// Renders the chart as an element of a page that has the style sheet of plots and [`RULES`].
+    pub(crate) fn embedded(&self) -> String {
+        self.document("")
+    }
+
+    /// Renders the chart with an element for its style.
+    fn document(&self, style: &str) -> String {
         let mut body = String::new();
         self.legend(&mut body);
         let mut y = LEGEND_HEIGHT;
@@ -151,9 +157,8 @@ impl Pairs {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"tidegate-plot tidegate-pairs\" \
              role=\"img\" viewBox=\"0 0 {WIDTH} {y:.1}\" width=\"{WIDTH}\" height=\"{y:.1}\">\n\
-             <title>{first} and {second}</title>\n<style>\n{}{RULES}</style>\n\
+             <title>{first} and {second}</title>\n{style}\
              <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n{body}</svg>\n",
-            svg_style::rules(),
         )
     }
 
@@ -167,7 +172,7 @@ impl Pairs {
             ("far", "off".to_owned()),
             ("unjudged", "not judged".to_owned()),
         ] {
-            bar(out, class, (x, LEGEND_BAR_TOP), LEGEND_BAR_WIDTH);
+            rect(out, class, (x, LEGEND_BAR_TOP), (LEGEND_BAR_WIDTH, BAR));
             text(out, "", (x + LEGEND_NAME_LEFT, LEGEND_BASELINE), &name);
             x += LEGEND_NAME_LEFT + name.width() as f64 * COLUMN_WIDTH + LEGEND_GAP;
         }
@@ -175,7 +180,7 @@ impl Pairs {
 }
 
 /// Rules beyond those of plots, for light and dark schemes.
-const RULES: &str = "\
+pub(crate) const RULES: &str = "\
 .tidegate-pairs .theirs{fill:#9097a0}
 .tidegate-pairs .near{fill:#009e73}
 .tidegate-pairs .far{fill:#d55e00}
@@ -189,14 +194,6 @@ const RULES: &str = "\
 }
 ";
 
-fn bar(out: &mut String, class: &str, (x, y): (f64, f64), width: f64) {
-    let _ = writeln!(
-        out,
-        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
-         height=\"{BAR:.1}\"/>"
-    );
-}
-
 fn draw(out: &mut String, row: &Row, most: f64, y: f64) {
     let label = clip(&row.label, LABEL_COLUMNS, ELLIPSIS);
     text(out, "", (LEFT, y + BASELINE), &label);
@@ -208,7 +205,7 @@ fn draw(out: &mut String, row: &Row, most: f64, y: f64) {
         // A figure of 0 has a hair line, so that it is not taken for a missing one.
         if figure.is_finite() && figure >= 0.0 {
             let width = BARS_WIDTH * if most > 0.0 { figure / most } else { 0.0 };
-            bar(out, class, (BARS_LEFT, y + top), width.max(0.8));
+            rect(out, class, (BARS_LEFT, y + top), (width.max(0.8), BAR));
         }
     }
     let at = (FIGURES_LEFT, y + BASELINE);

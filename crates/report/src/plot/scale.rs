@@ -63,7 +63,7 @@ impl Span {
         }
         let (low, high) = match (values, axis.scale) {
             (Values::None, _) => (0.0, 1.0),
-            (_, Scale::Linear) => widen_linear(low, high),
+            (_, Scale::Linear | Scale::Nines) => widen_linear(low, high),
             (_, scale) => {
                 let (low, high) = widen_log(low, high);
                 // Smallest positive float and largest float.
@@ -77,6 +77,22 @@ impl Span {
             low,
             high,
             values,
+        }
+    }
+
+    /// Returns the range from the lowest to the highest value that the axis must include, without
+    /// space beyond them.
+    pub(super) fn of_values(axis: &Axis) -> Span {
+        let span = Span::new(axis, core::iter::empty());
+        let ends = axis
+            .including
+            .iter()
+            .map(|&value| axis.scale.coordinate(value));
+        let low = ends.clone().fold(f64::INFINITY, f64::min);
+        let high = ends.fold(f64::NEG_INFINITY, f64::max);
+        match low < high {
+            true => Span { low, high, ..span },
+            false => span,
         }
     }
 
@@ -115,6 +131,7 @@ impl Span {
             Scale::Linear => Vec::new(),
             Scale::Log2 => self.powers_of_2(most),
             Scale::Log10 => self.powers_of_10(most),
+            Scale::Nines => self.nines(most),
         };
         // A range of less than two powers gets ticks as on a linear scale.
         let wanted = most.min(2);
@@ -151,6 +168,7 @@ impl Span {
             Scale::Linear => along,
             Scale::Log2 => libm::exp2(along).clamp(f64::from_bits(1), f64::MAX),
             Scale::Log10 => libm::exp10(along).clamp(f64::from_bits(1), f64::MAX),
+            Scale::Nines => 100.0 - 100.0 * libm::exp10(-along),
         };
         (value(self.low), value(self.high))
     }
@@ -206,6 +224,31 @@ impl Span {
         exponents.into_iter().filter_map(|k| tick((k, 1))).collect()
     }
 
+    /// Returns ticks at 0, 50, 90, 99, 99.9 and so on, up to 99.9999999.
+    fn nines(&self, most: usize) -> Vec<Tick> {
+        // From decimal text: 100 - 1e-3 is not the float of 99.999.
+        let nines = (1..=9).map(|nines| {
+            let (whole, part) = ("9".repeat(nines.min(2)), "9".repeat(nines.max(2) - 2));
+            let text = format!("{whole:0<2}.{part}0");
+            text.parse().expect("digits are a number")
+        });
+        let within = |value: &f64| {
+            let along = self.scale.coordinate(*value);
+            (self.low - ROUNDING..=self.high + ROUNDING).contains(&along)
+        };
+        let values: Vec<f64> = [0.0, 50.0]
+            .into_iter()
+            .chain(nines)
+            .filter(within)
+            .collect();
+        let step = values.len().div_ceil(most.max(1)).max(1);
+        values
+            .into_iter()
+            .step_by(step)
+            .map(|value| self.tick(value))
+            .collect()
+    }
+
     /// Returns the multiples of a round number from `low` to `high`.
     fn multiples(&self, low: f64, high: f64, most: usize) -> Vec<Tick> {
         // One step more than ticks may fit, because the range need not begin at a multiple.
@@ -232,7 +275,11 @@ impl Span {
 impl Scale {
     /// Returns true if the scale has a position for `value`.
     pub(super) fn shows(self, value: f64) -> bool {
-        value.is_finite() && (self == Scale::Linear || value > 0.0)
+        match self {
+            Scale::Linear => value.is_finite(),
+            Scale::Log2 | Scale::Log10 => value.is_finite() && value > 0.0,
+            Scale::Nines => (0.0..100.0).contains(&value),
+        }
     }
 
     fn coordinate(self, value: f64) -> f64 {
@@ -240,6 +287,7 @@ impl Scale {
             Scale::Linear => value,
             Scale::Log2 => libm::log2(value),
             Scale::Log10 => libm::log10(value),
+            Scale::Nines => -libm::log10(1.0 - value / 100.0),
         }
     }
 }
@@ -321,7 +369,7 @@ pub(super) fn label(value: f64, unit: Unit) -> String {
     let (scaled, suffix) = match unit {
         Unit::Number | Unit::BytesPerS => scale_to_unit(value, 1000.0, 1000.0, &DECIMAL),
         Unit::Bytes => scale_to_unit(value, 1024.0, 1024.0, &BINARY),
-        Unit::Percent | Unit::Seconds => (value, ""),
+        Unit::Percent | Unit::Seconds | Unit::Minutes | Unit::Hours => (value, ""),
         Unit::Nanos if value == 0.0 => (value, ""),
         Unit::Nanos => scale_to_unit(value, 1000.0, 1000.0, &[" ns", " us", " ms", " s"]),
     };

@@ -14,9 +14,13 @@ use super::text::{clip, wrap};
 use super::{Plot, Scale, svg_style};
 
 /// Width of a document in SVG units.
-const WIDTH: f64 = 720.0;
+pub(super) const WIDTH: f64 = 720.0;
 /// Height of the frame in SVG units.
 const FRAME_HEIGHT: f64 = 340.0;
+/// Width of a compact plot in SVG units: two fit side by side on a page.
+const COMPACT_WIDTH: f64 = 480.0;
+/// Height of the frame of a compact plot in SVG units.
+const COMPACT_FRAME_HEIGHT: f64 = 220.0;
 /// Distance from the upper edge to the frame, in SVG units.
 const TOP_MARGIN: f64 = 48.0;
 /// Additional space above the frame for the names of stretches, the shaded ranges of the x axis.
@@ -43,6 +47,8 @@ const Y_NAME_WIDTH: f64 = 40.0;
 const BASELINE_SHIFT: f64 = 4.5;
 /// Place of a level's name beside the left end of its reference line: to the right, and above.
 const LEVEL_NAME_SHIFT: (f64, f64) = (8.0, 6.0);
+/// Distance of the baseline of the first threshold's name from the upper edge of the frame.
+const THRESHOLD_NAME_BASELINE: f64 = 15.0;
 /// Distance from the frame down to the baseline of the first line of the legend.
 const LEGEND_BASELINE: f64 = 68.0;
 /// Length of a line in the legend, with the mark in its middle.
@@ -82,8 +88,18 @@ const MARKS: [&str; 8] = [
 
 /// Renders plots as one SVG document, one below the other.
 pub fn svg(plots: &[Plot]) -> String {
+    document(plots, &format!("<style>\n{}</style>\n", svg_style::rules()))
+}
+
+/// Renders a plot as an element of a page that has the style sheet of plots.
+pub(crate) fn embedded(plot: &Plot) -> String {
+    document(std::slice::from_ref(plot), "")
+}
+
+/// Renders plots one below the other, with an element for their style.
+fn document(plots: &[Plot], style: &str) -> String {
     let mut body = String::new();
-    let mut height = 0.0;
+    let (mut width, mut height) = (0.0, 0.0);
     for plot in plots {
         let drawing = Drawing::new(plot);
         let _ = writeln!(
@@ -93,15 +109,15 @@ pub fn svg(plots: &[Plot]) -> String {
         body.push_str(&drawing.render());
         body.push_str("</g>\n");
         height += drawing.height();
+        width = drawing.width.max(width);
     }
     let titles: Vec<String> = plots.iter().map(|plot| escape(&plot.title)).collect();
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"tidegate-plot\" \
-         viewBox=\"0 0 {WIDTH} {height:.1}\" width=\"{WIDTH}\" height=\"{height:.1}\">\n\
-         <title>{}</title>\n<style>\n{}</style>\n\
+         viewBox=\"0 0 {width} {height:.1}\" width=\"{width}\" height=\"{height:.1}\">\n\
+         <title>{}</title>\n{style}\
          <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n{body}</svg>\n",
         titles.join("; "),
-        svg_style::rules(),
     )
 }
 
@@ -110,28 +126,45 @@ struct Drawing<'a> {
     fitted: Fitted<'a>,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
+    width: f64,
+    frame_height: f64,
     /// Distance of the frame from the left edge.
     left: f64,
     /// Distance of the frame from the right edge.
     right: f64,
     /// Distance of the frame from the upper edge.
     above: f64,
-    /// Entries of the legend below the plot, one for each series: left end, line from 0, and name.
-    legend: Vec<(f64, usize, String)>,
+    /// Entries of the legend below the plot.
+    legend: Vec<LegendEntry>,
     legend_lines: usize,
     /// Lines of notes below the legend.
     notes: Vec<String>,
 }
 
+/// Entry of the legend below a plot.
+struct LegendEntry {
+    /// Distance of its left end from the left edge.
+    left: f64,
+    /// Line of the legend, from 0.
+    line: usize,
+    /// Index of the series; `None` for a level or a threshold.
+    series: Option<usize>,
+    name: String,
+}
+
 impl<'a> Drawing<'a> {
     fn new(plot: &'a Plot) -> Drawing<'a> {
         let fitted = Fitted::new(plot);
-        let y_ticks = fitted.y.ticks(8, |_| true);
+        let (width, frame_height) = match plot.compact {
+            true => (COMPACT_WIDTH, COMPACT_FRAME_HEIGHT),
+            false => (WIDTH, FRAME_HEIGHT),
+        };
+        let y_ticks = fitted.y.ticks(if plot.compact { 6 } else { 8 }, |_| true);
         let widest = y_ticks.iter().map(|tick| tick.label.len()).max();
         // Labels of ticks may have up to 24 columns. They are ASCII, so a byte is a column.
         let left = Y_NAME_WIDTH + widest.unwrap_or(0).min(24) as f64 * COLUMN_WIDTH;
-        let right = right_margin(plot);
-        let across = |tick: &Tick| tick.at * (WIDTH - right - left);
+        let right = right_margin(plot, width);
+        let across = |tick: &Tick| tick.at * (width - right - left);
         let x_ticks = fitted.x.ticks(10, |ticks| {
             ticks.windows(2).all(|pair| {
                 // Two columns between neighbours.
@@ -142,9 +175,11 @@ impl<'a> Drawing<'a> {
         let mut drawing = Drawing {
             x_ticks,
             y_ticks,
+            width,
+            frame_height,
             left,
             right,
-            above: if plot.stretches.is_empty() {
+            above: if plot.stretches.iter().all(|it| it.name.is_empty()) {
                 TOP_MARGIN
             } else {
                 TOP_MARGIN + STRETCH_NAMES_HEIGHT
@@ -154,7 +189,7 @@ impl<'a> Drawing<'a> {
             notes: fitted
                 .notes
                 .iter()
-                .flat_map(|note| wrap(note, columns(WIDTH - RIGHT_MARGIN - left), ELLIPSIS))
+                .flat_map(|note| wrap(note, columns(width - RIGHT_MARGIN - left), ELLIPSIS))
                 .collect(),
             fitted,
         };
@@ -165,34 +200,48 @@ impl<'a> Drawing<'a> {
     }
 
     fn place_legend(&mut self) {
+        let plot = self.fitted.plot;
+        let series = plot.series.iter().enumerate();
+        let mut entries: Vec<_> = series
+            .map(|(n, series)| (Some(n), series.name.as_str()))
+            .collect();
+        // There is no room for the names of levels within the frame of a compact plot.
+        if plot.compact {
+            let named = self.shown_levels().chain(self.shown_thresholds());
+            entries.extend(named.map(|line| (None, line.name.as_str())));
+        }
+        let (mut legend, mut lines) = (Vec::new(), 0);
         // Full, so that the first entry opens a line.
-        let mut from = WIDTH;
-        for series in &self.fitted.plot.series {
-            let name = clip(
-                &series.name,
-                columns(WIDTH - RIGHT_MARGIN - self.left - LEGEND_MARK_WIDTH),
-                ELLIPSIS,
-            );
+        let mut from = self.width;
+        for (series, name) in entries {
+            let room = self.width - RIGHT_MARGIN - self.left - LEGEND_MARK_WIDTH;
+            let name = clip(name, columns(room), ELLIPSIS);
             let width = LEGEND_MARK_WIDTH + name.width() as f64 * COLUMN_WIDTH;
-            if from + width > WIDTH - RIGHT_MARGIN {
+            if from + width > self.width - RIGHT_MARGIN {
                 from = self.left;
-                self.legend_lines += 1;
+                lines += 1;
             }
-            self.legend.push((from, self.legend_lines - 1, name));
+            legend.push(LegendEntry {
+                left: from,
+                line: lines - 1,
+                series,
+                name,
+            });
             from += width + LEGEND_GAP;
         }
+        (self.legend, self.legend_lines) = (legend, lines);
     }
 
     fn height(&self) -> f64 {
         let lines = self.legend_lines + self.notes.len();
-        self.above + FRAME_HEIGHT + AXIS_BAND + lines as f64 * LINE_HEIGHT
+        self.above + self.frame_height + AXIS_BAND + lines as f64 * LINE_HEIGHT
     }
 
     /// Converts a position within the frame (0 to 1) into coordinates.
     fn coordinates(&self, x: f64, y: f64) -> (f64, f64) {
         (
-            self.left + x * (WIDTH - self.right - self.left),
-            self.above + (1.0 - y) * FRAME_HEIGHT,
+            self.left + x * (self.width - self.right - self.left),
+            self.above + (1.0 - y) * self.frame_height,
         )
     }
 
@@ -204,7 +253,7 @@ impl<'a> Drawing<'a> {
         let title = clip(
             &plot.title,
             // Titles are larger than other text, which `columns` counts in.
-            columns(WIDTH - 2.0 * RIGHT_MARGIN) * 3 / 4,
+            columns(self.width - 2.0 * RIGHT_MARGIN) * 3 / 4,
             ELLIPSIS,
         );
         let at = (RIGHT_MARGIN, TITLE_BASELINE);
@@ -236,11 +285,10 @@ impl<'a> Drawing<'a> {
                 self.coordinates(self.fitted.x.position(it.to), 1.0),
             );
             let width = to - from;
-            let _ = writeln!(
-                out,
-                "<rect class=\"stretch\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" \
-                 height=\"{FRAME_HEIGHT:.1}\"/>"
-            );
+            rect(out, "stretch", (from, top), (width, self.frame_height));
+            if it.name.is_empty() {
+                continue;
+            }
             let name = clip(&it.name, columns(width), ELLIPSIS);
             let middle = "class=\"aside\" text-anchor=\"middle\"";
             let at = ((from + to) / 2.0, top - STRETCH_NAME_GAP);
@@ -248,11 +296,16 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Draws the reference lines of levels.
+    /// Draws the reference lines of levels and thresholds.
     fn levels(&self, out: &mut String) {
         let mut lines = String::new();
+        for threshold in self.shown_thresholds() {
+            let (x, top) = self.coordinates(self.fitted.x.position(threshold.at), 1.0);
+            let (_, bottom) = self.coordinates(0.0, 0.0);
+            let _ = write!(lines, "M{x:.1} {top:.1}V{bottom:.1}");
+        }
         for level in self.shown_levels() {
-            let (left, y) = self.coordinates(0.0, self.fitted.y.position(level.y));
+            let (left, y) = self.coordinates(0.0, self.fitted.y.position(level.at));
             let (right, _) = self.coordinates(1.0, 0.0);
             let _ = write!(lines, "M{left:.1} {y:.1}H{right:.1}");
         }
@@ -261,20 +314,53 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Draws the names of levels, after the series so that they stay readable.
+    /// Draws the names of levels and thresholds, after the series so that they stay readable.
     fn names_of_levels(&self, out: &mut String) {
-        for level in self.shown_levels() {
-            let (left, y) = self.coordinates(0.0, self.fitted.y.position(level.y));
-            let name = clip(&level.name, columns(WIDTH - self.right - left), ELLIPSIS);
-            let (right, up) = LEVEL_NAME_SHIFT;
-            text(out, "class=\"aside\"", (left + right, y - up), &name);
+        // Those of a compact plot are in its legend.
+        if self.fitted.plot.compact {
+            return;
+        }
+        let (from, to) = (self.left, self.width - self.right);
+        let (gap, up) = LEVEL_NAME_SHIFT;
+        // Names beside the right and the left end of a level or threshold.
+        let draw = |out: &mut String, left: bool, (x, y): (f64, f64), name: &str| {
+            let (anchor, x, room) = match left {
+                true => ("", x + gap, to - x - gap),
+                false => (" text-anchor=\"end\"", x - gap, x - gap - from),
+            };
+            let name = clip(name, columns(room), ELLIPSIS);
+            text(out, &format!("class=\"aside\"{anchor}"), (x, y), &name);
+        };
+        let position = |level: &super::Line| self.fitted.y.position(level.at);
+        let mut levels: Vec<_> = self.shown_levels().collect();
+        levels.sort_by(|a, b| position(a).total_cmp(&position(b)));
+        let (mut left, mut last) = (true, f64::INFINITY);
+        for level in levels {
+            let (_, y) = self.coordinates(0.0, position(level));
+            // The name of a level just above another one is at the other end.
+            left = last - y >= LINE_HEIGHT || !left;
+            last = y;
+            let x = if left { from } else { to };
+            draw(out, left, (x, y - up), &level.name);
+        }
+        for (n, threshold) in self.shown_thresholds().enumerate() {
+            let at = self.fitted.x.position(threshold.at);
+            let (x, top) = self.coordinates(at, 1.0);
+            let y = top + THRESHOLD_NAME_BASELINE + n as f64 * LINE_HEIGHT;
+            draw(out, at < 0.5, (x, y), &threshold.name);
         }
     }
 
-    fn shown_levels(&self) -> impl Iterator<Item = &super::Level> {
+    fn shown_levels(&self) -> impl Iterator<Item = &super::Line> {
         let plot = self.fitted.plot;
         let levels = plot.levels.iter();
-        levels.filter(|level| plot.y.scale.shows(level.y))
+        levels.filter(|level| plot.y.scale.shows(level.at))
+    }
+
+    fn shown_thresholds(&self) -> impl Iterator<Item = &super::Line> {
+        let plot = self.fitted.plot;
+        let thresholds = plot.thresholds.iter();
+        thresholds.filter(|it| plot.x.scale.shows(it.at))
     }
 
     /// Draws the names of lines at their right ends, with at least a line's height between them.
@@ -288,12 +374,12 @@ impl<'a> Drawing<'a> {
         }
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         // From the lowest one upwards, so that none leaves the frame at the bottom.
-        let mut below = self.above + FRAME_HEIGHT + LINE_HEIGHT;
+        let mut below = self.above + self.frame_height + LINE_HEIGHT;
         for (y, _) in ends.iter_mut().rev() {
             *y = y.min(below - LINE_HEIGHT);
             below = *y;
         }
-        let x = WIDTH - self.right + LABEL_GAP;
+        let x = self.width - self.right + LABEL_GAP;
         for (y, i) in ends {
             let class = format!("class=\"label t{}\"", i % svg_style::COLOURS);
             let room = ((self.right - LABEL_GAP) / LABEL_COLUMN_WIDTH) as usize;
@@ -338,7 +424,7 @@ impl<'a> Drawing<'a> {
             out,
             &turned,
             (Y_NAME_X, middle),
-            &clip(&plot.y.heading(), columns(FRAME_HEIGHT), ELLIPSIS),
+            &clip(&plot.y.heading(), columns(self.frame_height), ELLIPSIS),
         );
         if self.fitted.is_empty() {
             let at = ((left + right) / 2.0, middle);
@@ -436,27 +522,42 @@ impl<'a> Drawing<'a> {
 
     /// Draws legend and notes.
     fn legend_and_notes(&self, out: &mut String) {
-        let first = self.above + FRAME_HEIGHT + LEGEND_BASELINE;
-        for (i, (x, line, name)) in self.legend.iter().enumerate() {
-            let y = first + *line as f64 * LINE_HEIGHT - BASELINE_SHIFT;
-            let colour = i % svg_style::COLOURS;
-            if self.fitted.plot.series[i].joined {
-                let class = format!("s{colour} line d{}", i % svg_style::DASHES.len());
-                let _ = writeln!(
-                    out,
-                    "<path class=\"{class}\" d=\"M{x:.1} {y:.1}h{LEGEND_LINE}\"/>"
-                );
+        let first = self.above + self.frame_height + LEGEND_BASELINE;
+        for entry in &self.legend {
+            let (x, y) = (
+                entry.left,
+                first + entry.line as f64 * LINE_HEIGHT - BASELINE_SHIFT,
+            );
+            let line = format!("d=\"M{x:.1} {y:.1}h{LEGEND_LINE}\"");
+            match entry.series {
+                Some(i) => self.legend_series(out, i, (x, y), &line),
+                None => {
+                    let _ = writeln!(out, "<path class=\"level\" {line}/>");
+                }
             }
+            let at = (x + LEGEND_MARK_WIDTH, y + BASELINE_SHIFT);
+            text(out, "", at, &entry.name);
+        }
+        for (i, note) in self.notes.iter().enumerate() {
+            let y = first + (self.legend_lines + i) as f64 * LINE_HEIGHT;
+            text(out, "class=\"note\"", (self.left, y), note);
+        }
+    }
+
+    /// Draws the sample of a series in the legend at a point, with this line.
+    fn legend_series(&self, out: &mut String, i: usize, (x, y): (f64, f64), line: &str) {
+        let series = &self.fitted.plot.series[i];
+        let colour = i % svg_style::COLOURS;
+        if series.joined {
+            let class = format!("s{colour} line d{}", i % svg_style::DASHES.len());
+            let _ = writeln!(out, "<path class=\"{class}\" {line}/>");
+        }
+        if !series.joined || series.marked {
             let (middle, mark) = (x + LEGEND_LINE / 2.0, MARKS[i % MARKS.len()]);
             let _ = writeln!(
                 out,
                 "<path class=\"s{colour} f{colour}\" d=\"M{middle:.1} {y:.1}{mark}\"/>"
             );
-            text(out, "", (x + LEGEND_MARK_WIDTH, y + BASELINE_SHIFT), name);
-        }
-        for (i, note) in self.notes.iter().enumerate() {
-            let y = first + (self.legend_lines + i) as f64 * LINE_HEIGHT;
-            text(out, "class=\"note\"", (self.left, y), note);
         }
     }
 
@@ -467,6 +568,7 @@ impl<'a> Drawing<'a> {
             let kind = match scale {
                 Scale::Linear => "linear",
                 Scale::Log2 | Scale::Log10 => "logarithmic",
+                Scale::Nines => "by the number of nines",
             };
             let labels: Vec<&str> = ticks.iter().map(|tick| tick.label.as_str()).collect();
             format!("{heading}, {kind}, with ticks at {}", labels.join(", "))
@@ -483,8 +585,12 @@ impl<'a> Drawing<'a> {
             let _ = write!(description, " {kind} \"{}\" of {points}.", series.name);
         }
         for level in &plot.levels {
-            let value = label(level.y, plot.y.unit);
+            let value = label(level.at, plot.y.unit);
             let _ = write!(description, " Level \"{}\" at {value}.", level.name);
+        }
+        for it in &plot.thresholds {
+            let value = label(it.at, plot.x.unit);
+            let _ = write!(description, " Threshold \"{}\" at {value}.", it.name);
         }
         for it in &plot.stretches {
             let (from, to) = (label(it.from, plot.x.unit), label(it.to, plot.x.unit));
@@ -499,12 +605,12 @@ impl<'a> Drawing<'a> {
 
 /// Returns the distance of the frame from the right edge, with room for labels at the ends of
 /// lines.
-fn right_margin(plot: &Plot) -> f64 {
+fn right_margin(plot: &Plot, width: f64) -> f64 {
     let widths = plot.series.iter().map(|series| series.name.width());
     match widths.max().filter(|_| plot.labelled) {
         Some(widest) => {
             // Long names may take a third of the width at most; they are clipped then.
-            (widest as f64 * LABEL_COLUMN_WIDTH + 2.0 * LABEL_GAP).clamp(RIGHT_MARGIN, WIDTH / 3.0)
+            (widest as f64 * LABEL_COLUMN_WIDTH + 2.0 * LABEL_GAP).clamp(RIGHT_MARGIN, width / 3.0)
         }
         None => RIGHT_MARGIN,
     }
@@ -513,6 +619,15 @@ fn right_margin(plot: &Plot) -> f64 {
 /// Returns the number of columns of text that fit `width`.
 fn columns(width: f64) -> usize {
     (width / COLUMN_WIDTH) as usize
+}
+
+/// Writes a rectangle with its upper left corner at a point.
+pub(super) fn rect(out: &mut String, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
+    let _ = writeln!(
+        out,
+        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+         height=\"{height:.1}\"/>"
+    );
 }
 
 /// Writes text whose baseline begins at the point, or is centred on it, as `attributes` tell.

@@ -8,7 +8,8 @@
 //! the colour of that number, `d` the dashes; numbers are series modulo the length of the list.
 //! Other classes: `ground` is the background, `level` a reference line, `stretch` a shaded range of
 //! the x axis, `aside` the names of both, `band` the area between the bounds of a series, `named` a
-//! line with its name at its end, `label` that name, and `note` a note about omitted data.
+//! line with its name at its end, `label` that name, and `note` a note about omitted data; `kept`,
+//! `missed` and `stalled` are cells of a timeline of promises.
 
 use std::fmt::Write as _;
 
@@ -42,10 +43,18 @@ pub(super) fn rules() -> String {
     rule(".band", "opacity:.18");
     rule(
         ".level",
-        "stroke:#555;stroke-width:1.4;stroke-dasharray:6 4",
+        "stroke:#333;stroke-width:1.6;stroke-dasharray:6 4",
     );
     rule(".stretch", "fill:#f3efe6");
-    rule(".aside", "fill:#555");
+    // A halo keeps names readable where lines pass behind them.
+    rule(
+        ".aside",
+        "fill:#333;stroke:#fff;stroke-width:3px;paint-order:stroke",
+    );
+    rule(".figures", "font-variant-numeric:tabular-nums");
+    rule(".kept", "fill:#009e73");
+    rule(".missed", "fill:#d55e00");
+    rule(".stalled", "fill:#8a8f98");
     rule(".label", "font-weight:600");
     for (i, dashes) in DASHES.iter().enumerate() {
         rule(&format!(".d{i}"), &format!("stroke-dasharray:{dashes}"));
@@ -60,9 +69,11 @@ pub(super) fn rules() -> String {
     rule(".ground", "fill:#16181c");
     rule(".frame", "stroke:#999");
     rule(".grid", "stroke:#33363c");
-    rule(".level", "stroke:#aaa");
+    rule(".level", "stroke:#ccc");
     rule(".stretch", "fill:#23262d");
-    rule(".aside", "fill:#aaa");
+    rule(".aside", "fill:#ccc;stroke:#16181c");
+    rule(".kept", "fill:#2fd0a0");
+    rule(".missed", "fill:#ff8c42");
     colours(&DARK, &mut rule);
     rules.push_str("}\n");
     rules

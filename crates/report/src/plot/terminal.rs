@@ -70,10 +70,10 @@ impl<'a> TextLayout<'a> {
         for (i, level) in plot.levels.iter().enumerate() {
             let spot = |x| Spot {
                 x,
-                y: fitted.y.position(level.y),
+                y: fitted.y.position(level.at),
                 interval: None,
             };
-            if fitted.plot.y.scale.shows(level.y) {
+            if fitted.plot.y.scale.shows(level.at) {
                 let line = Series::line(&level.name);
                 canvas.draw(plot.series.len() + i, &line, &[vec![spot(0.0), spot(1.0)]]);
             }
@@ -180,7 +180,8 @@ impl<'a> TextLayout<'a> {
         )
     }
 
-    /// Returns the names of stretches with their begins and ends.
+    /// Returns the names of thresholds with their places, and of stretches with their begins and
+    /// ends.
     fn stretches(&self) -> Vec<String> {
         let x = &self.fitted.plot.x;
         let stretches = self.fitted.plot.stretches.iter();
@@ -188,7 +189,15 @@ impl<'a> TextLayout<'a> {
             let (from, to) = (label(it.from, x.unit), label(it.to, x.unit));
             format!("{}: {} from {from} to {to}", it.name, x.heading())
         };
-        stretches.map(line).collect()
+        let thresholds = self.fitted.plot.thresholds.iter();
+        let threshold = |it: &super::Line| {
+            let at = label(it.at, x.unit);
+            format!("{}: {} at {at}", it.name, x.heading())
+        };
+        thresholds
+            .map(threshold)
+            .chain(stretches.map(line))
+            .collect()
     }
 
     /// Renders the legend on as many lines as necessary.
