@@ -215,6 +215,65 @@ pub struct Row {
     pub responses: Option<Responses>,
 }
 
+/// Load of a device in one interval.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DeviceRow {
+    /// Index of the device in the scenario.
+    pub device: usize,
+    /// Begin of the interval, in seconds.
+    pub began_s: f64,
+    /// End of the interval, in seconds.
+    pub time_s: f64,
+    /// Device I/Os per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// Fraction of the time with at least one I/O in flight, 0 to 1.
+    pub busy: f64,
+    /// Mean number of I/Os in flight.
+    pub depth: f64,
+}
+
+impl DeviceRow {
+    /// Computes the load of the device with this index from `began` to `ended`.
+    pub fn new(device: usize, did: &DeviceTally, began: Nanos, ended: Nanos) -> DeviceRow {
+        let loads = Loads::new(did, ended.since(began));
+        DeviceRow {
+            device,
+            began_s: began.as_secs_f64(),
+            time_s: ended.as_secs_f64(),
+            iops: loads.iops,
+            bytes_per_s: loads.bytes_per_s,
+            busy: loads.busy,
+            depth: loads.depth,
+        }
+    }
+}
+
+/// Load of a device over a span of time.
+struct Loads {
+    iops: f64,
+    bytes_per_s: f64,
+    busy: f64,
+    depth: f64,
+}
+
+impl Loads {
+    fn new(did: &DeviceTally, span: Nanos) -> Loads {
+        let per_s = |n: f64| match span {
+            Nanos::ZERO => 0.0,
+            span => n / span.as_secs_f64(),
+        };
+        Loads {
+            iops: per_s(did.ios as f64),
+            bytes_per_s: per_s(did.bytes as f64),
+            busy: per_s(did.busy.as_secs_f64()),
+            // Nanoseconds in flight for each second of the span.
+            depth: per_s(did.in_flight_sum as f64 / 1e9),
+        }
+    }
+}
+
 impl Rates {
     /// Computes the rates of a tally over `span`.
     pub fn new(tally: &Tally, span: Nanos) -> Rates {
@@ -310,19 +369,15 @@ impl DeviceReport {
         distances: &Distances,
         span: Nanos,
     ) -> Self {
-        let per_s = |n: f64| match span {
-            Nanos::ZERO => 0.0,
-            span => n / span.as_secs_f64(),
-        };
+        let loads = Loads::new(did, span);
         DeviceReport {
             name: name.to_owned(),
             model: model.to_owned(),
             policy: policy.to_owned(),
-            iops: per_s(did.ios as f64),
-            bytes_per_s: per_s(did.bytes as f64),
-            busy: per_s(did.busy.as_secs_f64()),
-            // Nanoseconds in flight for each second of the run.
-            depth: per_s(did.in_flight_sum as f64 / 1e9),
+            iops: loads.iops,
+            bytes_per_s: loads.bytes_per_s,
+            busy: loads.busy,
+            depth: loads.depth,
             waits: None,
             distances: (distances.counts())
                 .map(|(up_to_bytes, ios)| Distance { up_to_bytes, ios })

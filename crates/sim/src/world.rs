@@ -1,11 +1,11 @@
 //! Simulation of all devices of a scenario, side by side in virtual time.
 
 use crate::device::{
-    DeviceSim, PrecisionResult, PromiseResult, Recorder, RequestEvent, Tally, Transfer,
-    TransferDone, TransferTally,
+    DeviceSim, DeviceTally, PrecisionResult, PromiseResult, Recorder, RequestEvent, Tally,
+    Transfer, TransferDone, TransferTally,
 };
 use crate::processors::Processors;
-use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
+use crate::report::{DeviceReport, DeviceRow, Rates, Report, Response, Responses, Row, VmReport};
 use crate::scenario::{Scenario, VmSpec};
 use crate::seed::generator;
 use std::collections::BTreeMap;
@@ -37,6 +37,18 @@ struct Interval {
     tallies: Vec<Tally>,
     /// Counts since the warm-up. Without intervals the devices keep these themselves.
     totals: Vec<Tally>,
+    /// Rows of devices; `None` unless they are kept.
+    devices: Option<DeviceRows>,
+}
+
+/// Intermediate results of devices.
+struct DeviceRows {
+    /// Counts in the interval, by device.
+    tallies: Vec<DeviceTally>,
+    /// Counts of each device that are in its tally, since the device's counts were last cleared.
+    counted: Vec<DeviceTally>,
+    /// Rows that were not taken yet.
+    rows: Vec<DeviceRow>,
 }
 
 impl World {
@@ -59,6 +71,7 @@ impl World {
                 next: every.max(Nanos(1)),
                 tallies: vec![Tally::default(); vms],
                 totals: vec![Tally::default(); vms],
+                devices: None,
             }),
             scenario,
         }
@@ -118,6 +131,29 @@ impl World {
         for (_, tally) in self.devices.iter_mut().flat_map(DeviceSim::tallies_mut) {
             tally.by_op.get_or_insert_default();
         }
+    }
+
+    /// Keeps a row for each device and interval from now on, for [`World::take_device_rows`].
+    ///
+    /// # Panics
+    /// If the simulation has no intervals.
+    pub fn keep_device_rows(&mut self) {
+        let counted: Vec<DeviceTally> = self.devices.iter().map(|it| it.model().tally()).collect();
+        let interval = self.interval.as_mut();
+        let interval = interval.expect("rows of devices are of intervals, of which there are none");
+        interval.devices = Some(DeviceRows {
+            tallies: vec![DeviceTally::default(); counted.len()],
+            counted,
+            rows: Vec::new(),
+        });
+    }
+
+    /// Returns the rows of devices of the intervals that ended since the last call, in the order of
+    /// time. Empty unless [`World::keep_device_rows`] was called.
+    pub fn take_device_rows(&mut self) -> Vec<DeviceRow> {
+        let interval = self.interval.as_mut();
+        let devices = interval.and_then(|interval| interval.devices.as_mut());
+        devices.map_or_else(Vec::new, |devices| std::mem::take(&mut devices.rows))
     }
 
     /// Keeps events of requests at the scheduler from now on, for [`World::take_requests`].
@@ -199,6 +235,9 @@ impl World {
             }
             if let Some(interval) = &mut self.interval {
                 interval.totals.iter_mut().for_each(Tally::clear);
+                if let Some(devices) = &mut interval.devices {
+                    devices.counted.fill(DeviceTally::default());
+                }
             }
         }
     }
@@ -261,6 +300,14 @@ impl World {
                 tally.clear();
             }
         }
+        if let Some(rows) = &mut interval.devices {
+            let counts = rows.tallies.iter_mut().zip(&mut rows.counted);
+            for (device, (tally, counted)) in self.devices.iter().zip(counts) {
+                let now = device.model().tally();
+                tally.add_since(counted, &now);
+                *counted = now;
+            }
+        }
     }
 
     fn end_interval(&mut self, rows: &mut dyn FnMut(&Row)) {
@@ -286,6 +333,13 @@ impl World {
                 responses: Responses::new(spec, tally.transfers.as_deref()),
             });
             tally.clear();
+        }
+        if let Some(devices) = &mut interval.devices {
+            for (device, tally) in devices.tallies.iter_mut().enumerate() {
+                let row = DeviceRow::new(device, tally, began, now);
+                devices.rows.push(row);
+                *tally = DeviceTally::default();
+            }
         }
         interval.next += interval.every;
     }

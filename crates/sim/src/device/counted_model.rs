@@ -18,6 +18,16 @@ pub struct DeviceTally {
     pub in_flight_sum: u128,
 }
 
+impl DeviceTally {
+    /// Adds what was counted from `before` to `now`.
+    pub(crate) fn add_since(&mut self, before: &DeviceTally, now: &DeviceTally) {
+        self.ios += now.ios - before.ios;
+        self.bytes += now.bytes - before.bytes;
+        self.busy += now.busy.since(before.busy);
+        self.in_flight_sum += now.in_flight_sum - before.in_flight_sum;
+    }
+}
+
 /// Device model that counts.
 pub struct CountedModel {
     model: Box<dyn Model>,

@@ -4,6 +4,7 @@ mod cached_writes;
 mod causes;
 mod common;
 mod device_control;
+mod device_rows;
 mod fit;
 mod hosts;
 mod path;
