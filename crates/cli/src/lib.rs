@@ -10,6 +10,7 @@ mod commands;
 mod completion;
 mod demo;
 mod file_kind;
+mod html_report;
 mod log;
 mod objective_line;
 mod output;

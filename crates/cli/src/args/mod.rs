@@ -12,6 +12,7 @@ mod plan;
 mod profile;
 mod promises;
 mod record;
+mod report;
 mod schedule;
 mod simulator;
 mod token;
@@ -51,6 +52,7 @@ pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use promises::{MixName, Profiled, PromisesArgs};
 pub(crate) use record::{RecordCommand, RecordDumpArgs};
+pub(crate) use report::ReportArgs;
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{
     ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
@@ -98,16 +100,16 @@ pub(crate) struct Args {
 }
 
 /// Commands that talk to a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 11] = [
+const ASK_THE_DAEMON: [&str; 12] = [
     "vm", "export", "transfer", "job", "device", "disk", "policy", "record", "stats", "history",
-    "token",
+    "report", "token",
 ];
 /// Subcommands of `policy` that need no daemon.
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose result is always one table.
 const HAVE_CSV: [&str; 3] = ["sim", "sweep", "history"];
 /// Commands whose output is a log or a script, so that `--output` has no effect.
-const HAVE_NO_RESULTS: [&str; 3] = ["serve", BACKEND, "completions"];
+const HAVE_NO_RESULTS: [&str; 4] = ["serve", BACKEND, "report", "completions"];
 
 /// Command of a vhost-user back-end.
 const BACKEND: &str = "vhost-user-blk";
@@ -401,6 +403,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Show what a VM or device did, and where its time went, second by second
     History(HistoryArgs),
+    /// Write what VMs and devices did as a page for a browser
+    Report(ReportArgs),
     /// Simulate a scenario or a fio job file, in virtual time
     #[command(
         after_help = "The scheduler of the daemon runs against a device model. The same scenario \

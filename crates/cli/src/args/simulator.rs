@@ -76,6 +76,9 @@ pub(crate) struct SimArgs {
     /// Write the latencies of each VM and interval (1 s, or --interval) to FILE as HdrHistograms
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) hdr_log: Option<PathBuf>,
+    /// Write promises, latencies and loads over time to FILE as a page for a browser
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
 }

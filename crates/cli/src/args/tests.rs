@@ -48,6 +48,7 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("disk forget", true, true, false),
         ("stats", true, true, false),
         ("history x", true, true, true),
+        ("report", true, false, false),
         ("token add", true, true, false),
         ("profile", false, true, false),
         ("profile show", false, true, false),

@@ -17,6 +17,7 @@ mod precision;
 mod profile;
 mod promises;
 mod record;
+mod report;
 mod reproduce;
 mod schema;
 mod serve;
@@ -64,6 +65,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Record(command) => record::run(&command, &client()?, out),
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
         Command::History(args) => history::run(&args, &client()?, out),
+        Command::Report(args) => report::run(&args, &client()?),
         Command::Sim(sim) => sim::run(&sim, out),
         Command::Compare(compare) => compare::run(&compare, out),
         Command::Sweep(sweep) => sweep::run(&sweep, out),

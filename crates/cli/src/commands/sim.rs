@@ -18,6 +18,7 @@ use crate::simulate::{self, Changes, Ready};
 mod files;
 mod fio_json;
 mod hdr_log;
+mod page;
 mod processors;
 mod recording;
 mod responses;
@@ -36,7 +37,8 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     let began = Instant::now();
     let mut printer = Printer::new(out, &ready);
     let mut files = Files::create(args)?;
-    let mut world = World::new(ready.scenario, files.interval(args.interval));
+    let interval = files.interval(args.interval, &ready.scenario);
+    let mut world = World::new(ready.scenario, interval);
     files.prepare(args, &mut world)?;
     // Milliseconds of virtual time.
     let total = world.scenario().frame.duration.0 / 1_000_000;
@@ -71,7 +73,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         ));
     }
     let report = world.report();
-    files.finish(&report)?;
+    files.finish(world.scenario(), &report)?;
     printer.report(&report)?;
     if out.format() == Format::Table {
         let took = began.elapsed().as_secs_f64();

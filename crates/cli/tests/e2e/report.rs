@@ -1,4 +1,5 @@
-//! The page of `tidegate reproduce --report` in a browser, headless Chromium.
+//! Pages of `tidegate reproduce --report` and `tidegate sim --report` in a browser, headless
+//! Chromium.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,16 @@ fn with_probe(page: &str) -> String {
         .replace("</body>", probe)
 }
 
+/// Checks that a page is as wide as the window on a screen and on a phone. The narrowest window of
+/// the browser has 500 columns.
+fn assert_fits(scratch: &Scratch, page: &str) {
+    let probed = scratch.join("fitting.html");
+    fs::write(&probed, with_probe(page)).expect("it can be written");
+    for width in [1280, 500] {
+        assert!(open(scratch, &probed, width).overflow() <= 0, "at {width}");
+    }
+}
+
 /// Writes the report of a part of a paper.
 fn report(scratch: &Scratch, paper: &str, part: &str) -> PathBuf {
     let path = scratch.join(&format!("{paper}.html"));
@@ -140,12 +151,9 @@ fn the_report_of_a_reproduction_opens_in_a_browser_and_fits_its_window() {
         );
     }
 
-    let probed = scratch.join("probed.html");
-    for width in [1280, 500] {
-        fs::write(&probed, with_probe(&page)).expect("it can be written");
-        assert!(open(&scratch, &probed, width).overflow() <= 0, "at {width}");
-    }
+    assert_fits(&scratch, &page);
 
+    let probed = scratch.join("probed.html");
     // A page that is too wide and loads something is noticed.
     let wide = "<div style=\"width:5000px\">wide</div><img src=\"missing.png\"></main>";
     fs::write(&probed, with_probe(&page).replace("</main>", wide)).expect("it can be written");
@@ -153,4 +161,37 @@ fn the_report_of_a_reproduction_opens_in_a_browser_and_fits_its_window() {
     fs::write(&probed, page.replace("</main>", wide)).expect("it can be written");
     let console = open(&scratch, &probed, 1280);
     assert_eq!(console.console().len(), 1, "{}", console.log);
+}
+
+#[test]
+fn the_report_of_a_simulation_opens_in_a_browser_and_fits_its_window() {
+    if !have(&["chromium"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.join("sim.html");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let out = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["sim", "--duration", "30 s", "--report"])
+        .args([&path, &examples.join("noisy-neighbour.toml")])
+        .output()
+        .expect("it starts");
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let opened = open(&scratch, &path, 1280);
+    assert_eq!(opened.console(), [""; 0]);
+    for part in [
+        "<table id=\"promise-table\">",
+        "Promises over time",
+        "Queue depth",
+    ] {
+        assert!(opened.document.contains(part), "{part}");
+    }
+    assert_fits(
+        &scratch,
+        &fs::read_to_string(&path).expect("it was written"),
+    );
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tidegate_nbd::client::{Decoded, Handshake, Progress, Wishes, decode_reply, encode_request};
 use tidegate_nbd::{Command, Request};
 
-use crate::common::{CONFIG, drain_stderr, serve, stderr, stdout, tidegate};
+use crate::common::{CONFIG, drain_stderr, page, serve, stderr, stdout, tidegate};
 
 const READS: u64 = 50;
 
@@ -155,4 +155,48 @@ fn a_history_is_shown_and_survives_a_daemon_that_is_killed() {
     assert_eq!(daemon.reads("10s"), READS);
     let recorded = daemon.json(&["history", "oltp"])["recorded"].clone();
     assert_eq!(recorded.as_array().map(Vec::len), Some(2), "{recorded}");
+}
+
+#[test]
+fn a_report_shows_the_vms_of_the_span_and_loads_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("t.toml"), CONFIG).expect("it is written");
+    let daemon = Daemon::start(dir.path());
+    read_disk(&dir.path().join("nbd.sock"), "oltp");
+    until("the reads are recorded", || daemon.reads("1s") == READS);
+    let file = dir.path().join("out.html");
+    let file_name = file.to_str().expect("plain");
+    let output = daemon.ask(&["report", file_name, "--last", "5m"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).is_empty() && stderr(&output).contains("wrote"));
+    let html = std::fs::read_to_string(&file).expect("it is written");
+    let body = page::body(&html);
+    let document = roxmltree::Document::parse(body).expect("well-formed");
+    let sections = ["summary", "promises", "vms", "each-vm", "devices"];
+    assert_eq!(page::sections(&document), sections);
+    page::assert_loads_nothing(&html);
+    let headings = document
+        .descendants()
+        .filter(|node| node.has_tag_name("h3"));
+    let headings: Vec<_> = headings.filter_map(|node| node.text()).collect();
+    // The other VM had no requests.
+    assert_eq!(headings, ["oltp", "ram"]);
+    assert!(
+        html.contains("VMs without requests in this time: 1."),
+        "{html}"
+    );
+    assert!(html.contains("at least 120 IOPS; within 30 ms"), "{html}");
+
+    let output = daemon.ask(&["report", file_name, "--last", "soon"]);
+    assert!(
+        stderr(&output).contains("a length of time"),
+        "{}",
+        stderr(&output)
+    );
+    let output = daemon.ask(&["report", file_name, "--from", "yesterday"]);
+    assert!(
+        stderr(&output).contains("which is no time"),
+        "{}",
+        stderr(&output)
+    );
 }

@@ -4,6 +4,8 @@ mod csv;
 mod plots;
 mod table;
 
+pub(super) use table::{per_s, requests, time};
+
 use anyhow::Result;
 use jiff::Timestamp;
 use tidegate_api::history::{HistoryStatusView, HistoryView};

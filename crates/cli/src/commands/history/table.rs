@@ -19,7 +19,7 @@ const CAUSES: [(&str, &str); 5] = [
 const PARTS: [&str; 4] = ["reservation", "latency", "target", "limit"];
 
 /// Returns the time of day, with the date in spans of more than a day.
-pub(super) fn time(ms: u64, zone: &TimeZone, dated: bool) -> String {
+pub(in crate::commands) fn time(ms: u64, zone: &TimeZone, dated: bool) -> String {
     let time = i64::try_from(ms)
         .ok()
         .and_then(|ms| Timestamp::from_millisecond(ms).ok());
@@ -36,13 +36,13 @@ pub(super) fn time(ms: u64, zone: &TimeZone, dated: bool) -> String {
 }
 
 /// Returns the rate of a counter in an interval, per second.
-pub(super) fn per_s(interval: &IntervalView, value: u64) -> f64 {
+pub(in crate::commands) fn per_s(interval: &IntervalView, value: u64) -> f64 {
     // At least a millisecond: a point may be shorter.
     value as f64 * 1000.0 / interval.observed_ms.max(1) as f64
 }
 
 /// Requests of an interval.
-pub(super) fn requests(interval: &IntervalView) -> u64 {
+pub(in crate::commands) fn requests(interval: &IntervalView) -> u64 {
     ["reads", "writes", "others"]
         .iter()
         .map(|name| interval.value(name))

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tidegate_core::time::Nanos;
 use tidegate_sim::report::{Report, Row};
+use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-use super::{fio_json, hdr_log, recording, responses};
+use super::{fio_json, hdr_log, page, recording, responses};
 use crate::args::SimArgs;
 
 /// Files that were asked for.
@@ -16,6 +17,7 @@ pub(super) struct Files {
     hdr_log: Option<hdr_log::LogFile>,
     fio_json: Option<PathBuf>,
     recording: Option<recording::Recording>,
+    page: Option<page::PageFile>,
 }
 
 impl Files {
@@ -23,17 +25,22 @@ impl Files {
     pub(super) fn create(args: &SimArgs) -> Result<Files> {
         let responses = args.responses.as_deref().map(responses::Log::create);
         let hdr_log = args.hdr_log.as_deref().map(hdr_log::LogFile::create);
+        let page = (args.report.as_deref()).map(|path| page::PageFile::create(path, &args.file));
         Ok(Files {
             responses: responses.transpose()?,
             hdr_log: hdr_log.transpose()?,
             fio_json: args.fio_json.clone(),
             recording: None,
+            page: page.transpose()?,
         })
     }
 
     /// Returns the interval of rows: `asked`, or one that a file needs.
-    pub(super) fn interval(&self, asked: Option<Nanos>) -> Option<Nanos> {
-        asked.or(self.hdr_log.as_ref().map(|_| hdr_log::INTERVAL))
+    pub(super) fn interval(&self, asked: Option<Nanos>, scenario: &Scenario) -> Option<Nanos> {
+        let of_log = self.hdr_log.as_ref().map(|_| hdr_log::INTERVAL);
+        let of_page = self.page.as_ref();
+        let of_page = of_page.map(|_| page::PageFile::interval(scenario));
+        asked.or(of_log).or(of_page)
     }
 
     /// Has the simulation keep what the files need.
@@ -44,6 +51,9 @@ impl Files {
         if self.fio_json.is_some() {
             world.keep_operations();
         }
+        if let Some(page) = &mut self.page {
+            page.prepare(world);
+        }
         let recording = args.record.as_deref();
         let recording = recording.map(|path| recording::Recording::begin(path, world));
         self.recording = recording.transpose()?;
@@ -52,6 +62,9 @@ impl Files {
 
     /// Writes the row of an interval.
     pub(super) fn row(&mut self, row: &Row) -> Result<()> {
+        if let Some(page) = &mut self.page {
+            page.row(row);
+        }
         self.hdr_log.as_mut().map_or(Ok(()), |log| log.add(row))
     }
 
@@ -59,6 +72,9 @@ impl Files {
     pub(super) fn step(&mut self, world: &mut World) -> Result<()> {
         if let Some(log) = &mut self.responses {
             log.add(&world.take_responses())?;
+        }
+        if let Some(page) = &mut self.page {
+            page.step(world);
         }
         match &mut self.recording {
             Some(recording) => recording.add(world),
@@ -77,7 +93,10 @@ impl Files {
     }
 
     /// Writes the files that are made of the report.
-    pub(super) fn finish(self, report: &Report) -> Result<()> {
+    pub(super) fn finish(self, scenario: &Scenario, report: &Report) -> Result<()> {
+        if let Some(page) = self.page {
+            page.finish(scenario, report)?;
+        }
         match &self.fio_json {
             Some(path) => fio_json::write(report, path),
             None => Ok(()),

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+pub(crate) mod page;
+
 /// Configuration of a daemon with two VMs in memory.
 pub(crate) const CONFIG: &str = r#"
 [control]

@@ -1,0 +1,58 @@
+//! Options of `report`.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueHint};
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "The report is made of the history that the daemon keeps: promises, rates \
+                        and latencies of each VM and the load of each device over time, in one \
+                        HTML file without scripts that needs no network. Promises are those in \
+                        force now. Times are as for `history`.\n\nExamples:
+  tidegate report --last 1h
+  tidegate report --last 1d day.html
+  tidegate report --from 2026-11-28T14:00:00Z --to 2026-11-28T14:30:00Z incident.html"
+)]
+pub(crate) struct ReportArgs {
+    /// File to write
+    #[arg(default_value = "tidegate-report.html", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Time before now that the report is about, such as 15m, 1h or 1d
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_last)]
+    pub(crate) last: String,
+    /// Begin of the span, instead of --last
+    #[arg(
+        long,
+        value_name = "TIME",
+        conflicts_with = "last",
+        allow_hyphen_values = true
+    )]
+    pub(crate) from: Option<String>,
+    /// End of the span
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "now",
+        allow_hyphen_values = true,
+        requires = "from"
+    )]
+    pub(crate) to: String,
+}
+
+impl ReportArgs {
+    /// Returns the begin of the span as the control API takes it.
+    pub(crate) fn begin(&self) -> String {
+        self.from
+            .clone()
+            .unwrap_or_else(|| format!("-{}", self.last))
+    }
+}
+
+/// Parses a length of time as the control API has it after a minus sign; the daemon reads its unit.
+fn parse_last(text: &str) -> Result<String, String> {
+    match text.starts_with(|c: char| c.is_ascii_digit()) {
+        true => Ok(text.to_owned()),
+        false => Err("a length of time is expected, such as 15m, 1h or 1d".to_owned()),
+    }
+}

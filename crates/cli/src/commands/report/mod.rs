@@ -1,0 +1,304 @@
+//! `tidegate report`: the daemon's history of a span of time as a page for a browser.
+
+mod past;
+
+use anyhow::Result;
+use jiff::tz::TimeZone;
+use serde_json::json;
+use tidegate_api::device::DeviceView;
+use tidegate_api::objective::ObjectiveView;
+use tidegate_api::vm::VmView;
+use tidegate_config::objective;
+use tidegate_core::objective::Objective;
+use tidegate_report::{Align, Cell, Page, Table, Tone};
+use tidegate_units::human::{bytes_per_s, count, duration, rate};
+
+use self::past::{DevicePast, PARTS, PromisePast, Span, VmPast};
+use super::history::time;
+use crate::args::ReportArgs;
+use crate::atomic_file;
+use crate::client::{Client, read};
+use crate::html_report::plots::{self, TimeAxis, VmOverTime};
+use crate::html_report::{self, PromiseRow, Verdict, promises_over_time, summary_table};
+use crate::objective_line;
+use crate::output;
+use crate::problem::Problem;
+
+pub(super) fn run(args: &ReportArgs, client: &Client) -> Result<()> {
+    let host = Host::read(args, client)?;
+    atomic_file::write(&args.file, host.page(&TimeZone::system()).as_bytes())?;
+    output::tell(format_args!("wrote {}", args.file.display()));
+    Ok(())
+}
+
+/// VMs and devices of a daemon with their past.
+struct Host {
+    span: Span,
+    vms: Vec<(VmView, VmPast)>,
+    devices: Vec<(DeviceView, DevicePast)>,
+}
+
+impl Host {
+    fn read(args: &ReportArgs, client: &Client) -> Result<Host> {
+        let vms: Vec<VmView> = read(client.get("/v1/vms")?)?;
+        let devices: Vec<DeviceView> = read(client.get("/v1/devices")?)?;
+        let Some(first) = devices.first() else {
+            return Err(Problem::new("the daemon has no device").into());
+        };
+        // The first answer says which span the words mean by the daemon's clock.
+        let answer = past::first(client, &first.name, &args.begin(), &args.to)?;
+        let span = Span {
+            from_ms: answer.from_ms,
+            to_ms: answer.to_ms,
+            step_s: answer.step_s,
+        };
+        let vms = vms.into_iter().map(|vm| {
+            let past = past::vm(client, &vm.name, &span)?;
+            Ok((vm, past))
+        });
+        let devices = devices.into_iter().map(|device| {
+            let past = past::device(client, &device.name, &span)?;
+            Ok((device, past))
+        });
+        Ok(Host {
+            span,
+            vms: vms.collect::<Result<_>>()?,
+            devices: devices.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Length of the span in seconds.
+    fn length_s(&self) -> f64 {
+        (self.span.to_ms - self.span.from_ms) as f64 / 1000.0
+    }
+
+    fn page(&self, zone: &TimeZone) -> String {
+        let (from, to) = (self.span.from_ms, self.span.to_ms);
+        let [from, to] = [from, to].map(|ms| time(ms, zone, true));
+        let mut page = Page::new(&format!("Tidegate from {from} to {to}"));
+        let axis = TimeAxis::new("time before the end", -self.length_s(), 0.0);
+        self.summary(&mut page, &from, &to);
+        self.promises(&mut page, &axis);
+        let over_time = self.vms_over_time();
+        page.section("vms", "All VMs")
+            .table("vm-table", &self.vm_table());
+        page.paragraph(
+            "P99 and MAX are the highest of any interval. Latencies are those at the daemon, from \
+             a request's arrival to the end of its I/O.",
+        );
+        page.plots(&plots::all_vms(&axis, &over_time));
+        self.each_vm(&mut page, &axis, &over_time);
+        self.devices(&mut page, &axis);
+        page.finish()
+    }
+
+    fn summary(&self, page: &mut Page, from: &str, to: &str) {
+        let promises = self.vms.iter().flat_map(|(_, past)| &past.promises);
+        let mut table = summary_table(promises.map(PromisePast::kept));
+        table.property("from", from);
+        table.property("to", to);
+        table.property("points", format!("of {} s", self.span.step_s));
+        let active = self.vms.iter().filter(|(_, past)| past.requests > 0);
+        let vms = format!(
+            "{}, of which {} had requests",
+            self.vms.len(),
+            active.count()
+        );
+        table.property("VMs", vms);
+        page.section("summary", "Summary").table("facts", &table);
+    }
+
+    fn promises(&self, page: &mut Page, axis: &TimeAxis) {
+        page.section("promises", "What was promised, and what was kept");
+        let mut table = Table::new([
+            ("VM", Align::Left),
+            ("PROMISE", Align::Left),
+            ("KEPT", Align::Left),
+            ("DETAIL", Align::Left),
+        ]);
+        let mut rows = Vec::new();
+        for (vm, past) in &self.vms {
+            for promise in &past.promises {
+                table.row([
+                    Cell::from(vm.name.as_str()).tone(Tone::Strong),
+                    promised(&vm.objective, promise.part).into(),
+                    kept(promise),
+                    detail(promise, past).into(),
+                ]);
+                rows.push(PromiseRow {
+                    vm: &vm.name,
+                    part: promise.part,
+                    missed: promise.kept() == Some(false),
+                    spans: promise.spans.clone(),
+                });
+            }
+        }
+        if table.is_empty() {
+            page.paragraph("Nothing that was promised had to be judged in this time.");
+            return;
+        }
+        page.table("promise-table", &table);
+        page.paragraph("Promises are those in force at the time of the report.");
+        promises_over_time(page, axis, rows);
+    }
+
+    fn vm_table(&self) -> Table {
+        let mut table = Table::new([
+            ("VM", Align::Left),
+            ("DEVICE", Align::Left),
+            ("OBJECTIVE", Align::Left),
+            ("IOPS", Align::Right),
+            ("READ", Align::Right),
+            ("WRITTEN", Align::Right),
+            ("P99", Align::Right),
+            ("MAX", Align::Right),
+            ("FAILED", Align::Right),
+        ]);
+        let per_s = |n: u64| n as f64 / self.length_s();
+        let latency = |ns: u64| match ns {
+            0 => "-".to_owned(),
+            ns => duration(ns),
+        };
+        for (vm, past) in &self.vms {
+            table.row([
+                Cell::from(vm.name.as_str()).tone(Tone::Strong),
+                vm.device.as_str().into(),
+                objective_line::in_words(vm.background, &vm.objective).into(),
+                rate(per_s(past.requests)).into(),
+                bytes_per_s(per_s(past.bytes_read)).into(),
+                bytes_per_s(per_s(past.bytes_written)).into(),
+                latency(past.worst_p99_ns).into(),
+                latency(past.longest_ns).into(),
+                failed(past.errors),
+            ]);
+        }
+        table
+    }
+
+    fn vms_over_time(&self) -> Vec<VmOverTime> {
+        let active = self.vms.iter().filter(|(_, past)| past.requests > 0);
+        let over_time = active.map(|(vm, past)| VmOverTime {
+            name: vm.name.clone(),
+            points: past.points.clone(),
+            objectives: vec![(-self.length_s(), Some(objective_of(&vm.objective)))],
+        });
+        over_time.collect()
+    }
+
+    fn each_vm(&self, page: &mut Page, axis: &TimeAxis, over_time: &[VmOverTime]) {
+        page.section("each-vm", "Each VM over time");
+        let active = self.vms.iter().filter(|(_, past)| past.requests > 0);
+        let named = active.map(|(vm, past)| {
+            let promises = past.promises.iter().map(PromisePast::kept);
+            (vm.name.as_str(), Verdict::on(promises))
+        });
+        let named: Vec<_> = named.collect();
+        html_report::each_vm(page, &named, |index| {
+            let vm = &over_time[index];
+            let mut plots = vm.rates(axis, "");
+            plots.push(vm.latency(axis, ""));
+            plots
+        });
+        let idle = self.vms.len() - named.len();
+        if idle > 0 {
+            page.paragraph(&format!("VMs without requests in this time: {idle}."));
+        }
+    }
+
+    fn devices(&self, page: &mut Page, axis: &TimeAxis) {
+        let mut table = Table::new([
+            ("DEVICE", Align::Left),
+            ("POLICY", Align::Left),
+            ("IOPS", Align::Right),
+            ("MOVED", Align::Right),
+            ("BUSY", Align::Right),
+            ("STALLED", Align::Right),
+            ("FAILED", Align::Right),
+        ]);
+        for (device, past) in &self.devices {
+            let busy = 100.0 * past.busy_s / self.length_s();
+            table.row([
+                Cell::from(device.name.as_str()).tone(Tone::Strong),
+                device.policy.name.as_str().into(),
+                rate(past.ios as f64 / self.length_s()).into(),
+                bytes_per_s(past.bytes as f64 / self.length_s()).into(),
+                format!("{:.0} %", busy.min(100.0)).into(),
+                duration((past.stalled_s * 1e9) as u64).into(),
+                failed(past.io_errors),
+            ]);
+        }
+        page.section("devices", "Devices")
+            .table("device-table", &table);
+        for (device, past) in &self.devices {
+            page.heading(&device.name);
+            page.plots(&plots::device(
+                axis,
+                "at the end of each second, the largest",
+                &past.points,
+            ));
+        }
+    }
+}
+
+fn failed(n: u64) -> Cell {
+    let cell = Cell::from(count(n));
+    if n > 0 { cell.tone(Tone::Bad) } else { cell }
+}
+
+fn kept(promise: &PromisePast) -> Cell {
+    match promise.kept() {
+        Some(true) => Cell::from("yes").tone(Tone::Good),
+        Some(false) => Cell::from("no").tone(Tone::Bad),
+        None => Cell::from("-"),
+    }
+}
+
+/// Returns how many seconds of a promise were missed, and mostly why.
+fn detail(promise: &PromisePast, past: &VmPast) -> String {
+    let verdicts = promise.verdicts;
+    let judged = verdicts.kept_s + verdicts.missed_s;
+    let mut text = match verdicts.missed_s {
+        0 => format!("in all {} s", count(judged)),
+        missed => format!("missed in {} of {} s", count(missed), count(judged)),
+    };
+    if let Some(cause) = past.cause.filter(|_| verdicts.missed_s > 0) {
+        text += &format!(": {cause}");
+    }
+    if verdicts.stalled_s > 0 {
+        text += &format!(
+            "; {} s are not judged: the device stalled",
+            verdicts.stalled_s
+        );
+    }
+    text
+}
+
+/// Returns what an objective promises of a part; the part's name if it promises it no longer.
+fn promised(objective: &ObjectiveView, part: &str) -> String {
+    let [reservation, target, latency, limit] = PARTS;
+    let value = match part {
+        it if it == reservation => objective.reservation.clone(),
+        it if it == target => objective.target.clone(),
+        it if it == latency => objective.latency.clone(),
+        it if it == limit => objective.limit.as_ref().map(objective_line::limit),
+        _ => None,
+    };
+    match value {
+        Some(value) => format!("{part} {value}"),
+        None => format!("{part}, no longer promised"),
+    }
+}
+
+/// Returns the objective of a view; without promises if a newer daemon has parts that are unknown
+/// here.
+fn objective_of(view: &ObjectiveView) -> Objective {
+    // Only what plots show: rates and the latency bound.
+    let limit = view.limit.as_ref();
+    let change = json!({
+        "reservation": view.reservation,
+        "target": view.target,
+        "latency": view.latency,
+        "limit": { "total": limit.and_then(|limit| limit.rates.total.clone()) },
+    });
+    objective::merge(&Objective::default(), &change).unwrap_or_default()
+}

@@ -1,0 +1,386 @@
+//! Past of VMs and devices, read of the control API's history and reduced to what a page shows.
+
+use anyhow::Result;
+use tidegate_api::history::{HistoryView, IntervalView};
+use tidegate_api::query::{HistoryQuery, percent_encode};
+use tidegate_core::attainment::KEPT_SHARE;
+use tidegate_report::State;
+
+use crate::client::{Client, read};
+use crate::commands::history::{per_s, requests};
+use crate::html_report::intervals::{PromiseInterval, Verdicts};
+use crate::html_report::plots::{DevicePoint, VmPoint};
+
+/// Parts of an objective that are judged by the second.
+pub(super) const PARTS: [&str; 4] = ["reservation", "target", "latency", "limit"];
+/// Causes of missed seconds by the name of their counter, in words.
+const CAUSES: [(&str, &str); 4] = [
+    ("missed_by_others_s", "other VMs were served"),
+    ("missed_by_device_s", "the device was too slow"),
+    ("missed_by_own_limit_s", "throttled by its own limit"),
+    ("missed_by_policy_s", "the policy did not hold it"),
+];
+/// Longest time between two points of 1 s that follow each other.
+const FINE_SLACK_MS: u64 = 1500;
+
+/// Span of time of a report, by the daemon's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) from_ms: u64,
+    pub(super) to_ms: u64,
+    pub(super) step_s: u64,
+}
+
+impl Span {
+    /// Returns the time from the end of the span to a moment in it, in seconds: negative.
+    fn seconds(&self, ms: u64) -> f64 {
+        (ms as f64 - self.to_ms as f64) / 1000.0
+    }
+
+    /// Returns the query for the span.
+    fn query(&self) -> HistoryQuery {
+        // The daemon rounds the begin down to the step, so that all answers have the same one.
+        HistoryQuery {
+            from: Some(at(self.from_ms)),
+            to: Some(at(self.to_ms)),
+            step: Some(format!("{}s", self.step_s)),
+        }
+    }
+}
+
+/// Returns a time as the control API takes it.
+fn at(ms: u64) -> String {
+    let time = i64::try_from(ms).ok();
+    let time = time.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    time.map_or_else(|| (ms / 1000).to_string(), |time| time.to_string())
+}
+
+/// Asks for the history of a device from one time to another one, as they were typed.
+pub(super) fn first(client: &Client, device: &str, from: &str, to: &str) -> Result<HistoryView> {
+    let query = HistoryQuery {
+        from: Some(from.to_owned()),
+        to: Some(to.to_owned()),
+        step: None,
+    };
+    of_device(client, device, &query)
+}
+
+fn of_device(client: &Client, device: &str, query: &HistoryQuery) -> Result<HistoryView> {
+    let device = percent_encode(device);
+    read(client.get(&format!("/v1/devices/{device}/history{query}"))?)
+}
+
+/// Verdicts on a part of a VM's objective.
+#[derive(Clone, Debug)]
+pub(super) struct PromisePast {
+    pub(super) part: &'static str,
+    pub(super) verdicts: Verdicts,
+    /// Begin and end in seconds, with the state between them.
+    pub(super) spans: Vec<(f64, f64, State)>,
+}
+
+impl PromisePast {
+    /// Returns whether the promise was kept: in 99 % of the judged seconds. `None`: none was
+    /// judged.
+    pub(super) fn kept(&self) -> Option<bool> {
+        let judged = self.verdicts.kept_s + self.verdicts.missed_s;
+        (judged > 0).then_some(self.verdicts.kept_s as f64 >= KEPT_SHARE * judged as f64)
+    }
+}
+
+/// Past of a VM.
+#[derive(Clone, Default, Debug)]
+pub(super) struct VmPast {
+    pub(super) points: Vec<VmPoint>,
+    pub(super) promises: Vec<PromisePast>,
+    pub(super) requests: u64,
+    pub(super) bytes_read: u64,
+    pub(super) bytes_written: u64,
+    pub(super) errors: u64,
+    /// Highest 99th percentile of an interval, in nanoseconds.
+    pub(super) worst_p99_ns: u64,
+    pub(super) longest_ns: u64,
+    /// Cause of most missed seconds.
+    pub(super) cause: Option<&'static str>,
+}
+
+/// Past of a device.
+#[derive(Clone, Default, Debug)]
+pub(super) struct DevicePast {
+    pub(super) points: Vec<DevicePoint>,
+    pub(super) ios: u64,
+    pub(super) bytes: u64,
+    pub(super) busy_s: f64,
+    pub(super) stalled_s: f64,
+    pub(super) io_errors: u64,
+}
+
+/// Reads the past of a VM.
+pub(super) fn vm(client: &Client, name: &str, span: &Span) -> Result<VmPast> {
+    let path = format!("/v1/vms/{}/history{}", percent_encode(name), span.query());
+    Ok(VmPast::of_history(&read(client.get(&path)?)?, span))
+}
+
+/// Reads the past of a device.
+pub(super) fn device(client: &Client, name: &str, span: &Span) -> Result<DevicePast> {
+    Ok(DevicePast::of_history(
+        &of_device(client, name, &span.query())?,
+        span,
+    ))
+}
+
+/// Piece of a history: an interval, or the begin or end of a time without any.
+enum Piece<'a> {
+    Interval(&'a IntervalView),
+    /// Moment in milliseconds at which a time begins or ends in which nothing was asked for.
+    Idle(u64),
+    /// Moment in a time of which nothing is known.
+    Unknown(u64),
+}
+
+/// Returns the intervals of a history with what was between them.
+fn pieces(history: &HistoryView) -> Vec<Piece<'_>> {
+    let slack = if history.step_s == 1 {
+        FINE_SLACK_MS
+    } else {
+        0
+    };
+    let mut pieces = Vec::new();
+    let between = |pieces: &mut Vec<Piece<'_>>, from: u64, to: u64| {
+        if to <= from + slack {
+            return;
+        }
+        let recorded = history.recorded.iter();
+        let mut covering = recorded.filter(|span| span.from_ms <= from && span.to_ms >= to);
+        match covering.next() {
+            Some(_) => pieces.extend([Piece::Idle(from), Piece::Idle(to)]),
+            None => pieces.push(Piece::Unknown(from)),
+        }
+    };
+    let mut ended = history.from_ms;
+    for interval in &history.intervals {
+        between(&mut pieces, ended, interval.from_ms);
+        pieces.push(Piece::Interval(interval));
+        ended = interval.to_ms;
+    }
+    between(&mut pieces, ended, history.to_ms);
+    pieces
+}
+
+/// Returns the middle of an interval, in seconds before the end of the span.
+fn middle(span: &Span, interval: &IntervalView) -> f64 {
+    (span.seconds(interval.from_ms) + span.seconds(interval.to_ms)) / 2.0
+}
+
+impl VmPast {
+    fn of_history(history: &HistoryView, span: &Span) -> VmPast {
+        let intervals = &history.intervals;
+        let sum = |name: &str| intervals.iter().map(|it| it.value(name)).sum::<u64>();
+        let most = |value: fn(&tidegate_api::history::LatencyView) -> u64| {
+            let latencies = intervals.iter().filter_map(|it| it.latency.as_ref());
+            latencies.map(value).max().unwrap_or(0)
+        };
+        let causes = CAUSES.map(|(counter, words)| (sum(counter), words));
+        // The first of equal ones.
+        let cause = causes.iter().rev().max_by_key(|cause| cause.0);
+        VmPast {
+            points: pieces(history)
+                .iter()
+                .map(|it| vm_point(span, it))
+                .collect(),
+            promises: promises(history, span),
+            requests: intervals.iter().map(requests).sum(),
+            bytes_read: sum("read_bytes"),
+            bytes_written: sum("write_bytes"),
+            errors: sum("errors"),
+            worst_p99_ns: most(|latency| latency.p99_ns),
+            longest_ns: most(|latency| latency.max_ns),
+            cause: cause.filter(|cause| cause.0 > 0).map(|cause| cause.1),
+        }
+    }
+}
+
+fn vm_point(span: &Span, piece: &Piece<'_>) -> VmPoint {
+    let point = |ms: u64, rate: f64| VmPoint {
+        at_s: span.seconds(ms),
+        iops: rate,
+        bytes_per_s: rate,
+        p50_ns: None,
+        p99_ns: None,
+    };
+    match piece {
+        Piece::Idle(ms) => point(*ms, 0.0),
+        Piece::Unknown(ms) => point(*ms, f64::NAN),
+        Piece::Interval(interval) => {
+            let bytes = interval.value("read_bytes") + interval.value("write_bytes");
+            let latency = interval.latency.as_ref();
+            VmPoint {
+                at_s: middle(span, interval),
+                iops: per_s(interval, requests(interval)),
+                bytes_per_s: per_s(interval, bytes),
+                p50_ns: latency.map(|it| it.p50_ns as f64),
+                p99_ns: latency.map(|it| it.p99_ns as f64),
+            }
+        }
+    }
+}
+
+/// Returns the verdicts on the promises of a VM, without parts that were never judged.
+fn promises(history: &HistoryView, span: &Span) -> Vec<PromisePast> {
+    let promises = PARTS.map(|part| {
+        let of = |interval: &IntervalView| {
+            let seconds = |verdict: &str| interval.value(&format!("{part}_{verdict}_s"));
+            Verdicts {
+                kept_s: seconds("kept"),
+                missed_s: seconds("missed"),
+                stalled_s: seconds("stalled"),
+            }
+        };
+        let mut verdicts = Verdicts::default();
+        let mut spans = Vec::new();
+        for interval in &history.intervals {
+            let here = of(interval);
+            verdicts.add(here);
+            let (from, to) = (span.seconds(interval.from_ms), span.seconds(interval.to_ms));
+            spans.extend(PromiseInterval::new(from, to, here).span());
+        }
+        PromisePast {
+            part,
+            verdicts,
+            spans,
+        }
+    });
+    let judged = promises.into_iter().filter(|it| !it.spans.is_empty());
+    judged.collect()
+}
+
+impl DevicePast {
+    fn of_history(history: &HistoryView, span: &Span) -> DevicePast {
+        let intervals = &history.intervals;
+        let sum = |name: &str| intervals.iter().map(|it| it.value(name)).sum::<u64>();
+        DevicePast {
+            points: pieces(history)
+                .iter()
+                .map(|it| device_point(span, it))
+                .collect(),
+            ios: sum("ios"),
+            bytes: sum("read_bytes") + sum("write_bytes"),
+            busy_s: sum("busy_us") as f64 / 1e6,
+            stalled_s: sum("stalled_us") as f64 / 1e6,
+            io_errors: sum("io_errors"),
+        }
+    }
+}
+
+fn device_point(span: &Span, piece: &Piece<'_>) -> DevicePoint {
+    let point = |ms: u64, value: f64| DevicePoint {
+        at_s: span.seconds(ms),
+        bytes_per_s: value,
+        busy_percent: value,
+        depth: value,
+    };
+    match piece {
+        Piece::Idle(ms) => point(*ms, 0.0),
+        Piece::Unknown(ms) => point(*ms, f64::NAN),
+        Piece::Interval(interval) => {
+            let bytes = interval.value("read_bytes") + interval.value("write_bytes");
+            // Microseconds a second are ten-thousandths of a per cent.
+            let busy = per_s(interval, interval.value("busy_us")) / 10_000.0;
+            DevicePoint {
+                at_s: middle(span, interval),
+                bytes_per_s: per_s(interval, bytes),
+                busy_percent: busy.min(100.0),
+                depth: interval.value("in_flight") as f64,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_api::history::{LatencyView, SpanView};
+
+    fn interval(second: u64, values: &[(&str, u64)]) -> IntervalView {
+        let values = values.iter().map(|&(name, value)| (name.to_owned(), value));
+        IntervalView {
+            from_ms: second * 1000,
+            to_ms: second * 1000 + 10_000,
+            observed_ms: 10_000,
+            values: values.collect(),
+            latency: Some(LatencyView {
+                p50_ns: 1_000_000,
+                p99_ns: 1_000_000 * (second + 1),
+                ..LatencyView::default()
+            }),
+            ..IntervalView::default()
+        }
+    }
+
+    fn history() -> HistoryView {
+        HistoryView {
+            from_ms: 0,
+            to_ms: 100_000,
+            step_s: 10,
+            intervals: vec![
+                interval(0, &[("reads", 100), ("latency_kept_s", 10)]),
+                interval(
+                    10,
+                    &[
+                        ("reads", 50),
+                        ("latency_kept_s", 7),
+                        ("latency_missed_s", 3),
+                        ("missed_by_device_s", 3),
+                    ],
+                ),
+                interval(40, &[("writes", 10), ("write_bytes", 40_960)]),
+            ],
+            recorded: vec![SpanView {
+                from_ms: 0,
+                to_ms: 60_000,
+            }],
+            ..HistoryView::default()
+        }
+    }
+
+    const SPAN: Span = Span {
+        from_ms: 0,
+        to_ms: 100_000,
+        step_s: 10,
+    };
+
+    #[test]
+    fn an_idle_vm_has_no_rate_and_a_stopped_daemon_leaves_a_gap() {
+        let past = VmPast::of_history(&history(), &SPAN);
+        let rates: Vec<(f64, f64)> = past.points.iter().map(|it| (it.at_s, it.iops)).collect();
+        assert_eq!(
+            rates[..5],
+            [
+                (-95.0, 10.0),
+                (-85.0, 5.0),
+                (-80.0, 0.0),
+                (-60.0, 0.0),
+                (-55.0, 1.0)
+            ]
+        );
+        assert_eq!(rates.len(), 6);
+        assert!(rates[5].1.is_nan(), "nothing was recorded from 60 s on");
+    }
+
+    #[test]
+    fn sums_and_verdicts_are_those_of_all_intervals() {
+        let past = VmPast::of_history(&history(), &SPAN);
+        assert_eq!((past.requests, past.bytes_written), (160, 40_960));
+        assert_eq!(past.worst_p99_ns, 41_000_000);
+        assert_eq!(past.cause, Some("the device was too slow"));
+        let [latency] = &past.promises[..] else {
+            panic!("{:?}", past.promises);
+        };
+        assert_eq!(latency.part, "latency");
+        assert_eq!(latency.kept(), Some(false));
+        assert_eq!(
+            latency.spans,
+            [(-100.0, -90.0, State::Kept), (-90.0, -80.0, State::Missed)]
+        );
+    }
+}
