@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use anyhow::{Context, Result};
 use tidegate_server::config::Config;
-use tidegate_server::daemon::{Daemon, StartError, Stopped, wait_for_forced_end};
+use tidegate_server::daemon::{Daemon, Signals, StartError, Stopped, wait_for_forced_end};
 use tracing::Level;
 
 use crate::args::LogLevel;
@@ -30,17 +30,38 @@ pub(super) fn run(log: LogLevel, serving: impl Future<Output = Result<Stopped>>)
     stopped.map(drop)
 }
 
+/// Signals that end a daemon. To be installed before the daemon has a socket: who finds the socket
+/// may send one.
+pub(super) struct EndSignals {
+    /// For the orderly end.
+    orderly: Signals,
+    /// For the end of a start that hangs.
+    forced: Signals,
+}
+
+impl EndSignals {
+    pub(super) fn install() -> Result<EndSignals> {
+        let install = || Signals::install().context("signals cannot be handled");
+        Ok(EndSignals {
+            orderly: install()?,
+            forced: install()?,
+        })
+    }
+}
+
 /// Starts a daemon; `None` if signals have ended the start.
 ///
 /// # Errors
-/// If anything of the configuration cannot be opened, or signals cannot be handled.
-pub(super) async fn start(config: Config) -> Result<Option<Daemon>, StartError> {
+/// If anything of the configuration cannot be opened.
+pub(super) async fn start(
+    config: Config,
+    signals: EndSignals,
+) -> Result<Option<Daemon>, StartError> {
     let limits = config.daemon;
     // Opening the disks may take long, or block for ever: signals are handled meanwhile.
     tokio::select! {
-        daemon = on_a_thread(config) => daemon.map(Some),
-        why = wait_for_forced_end(&limits) => {
-            let why = why.map_err(StartError::Signals)?;
+        daemon = on_a_thread(config, signals.orderly) => daemon.map(Some),
+        why = wait_for_forced_end(signals.forced, &limits) => {
             tracing::warn!("{why} while starting: stopping at once");
             Ok(None)
         }
@@ -48,8 +69,8 @@ pub(super) async fn start(config: Config) -> Result<Option<Daemon>, StartError> 
 }
 
 /// Starts the daemon on a thread that may block, then restores the persisted VMs.
-async fn on_a_thread(config: Config) -> Result<Daemon, StartError> {
-    let starting = tokio::task::spawn_blocking(move || Daemon::start(config));
+async fn on_a_thread(config: Config, signals: Signals) -> Result<Daemon, StartError> {
+    let starting = tokio::task::spawn_blocking(move || Daemon::start_with(config, signals));
     let daemon = starting
         .await
         .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;

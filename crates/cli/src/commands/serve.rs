@@ -11,7 +11,7 @@ use tidegate_server::daemon::Stopped;
 use tidegate_server::feasibility;
 use tokio::sync::oneshot;
 
-use super::daemon_process;
+use super::daemon_process::{self, EndSignals};
 use crate::args::LogLevel;
 use crate::file_kind::FileKind;
 use crate::output;
@@ -31,11 +31,12 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
 
 /// Runs the daemon and its control API until they stop.
 async fn serve(config: Config) -> Result<Stopped> {
+    let signals = EndSignals::install()?;
     let (devices, vms) = (config.devices.len(), config.vms.len());
     let sockets = Sockets::bind(&config).map_err(|error| no_socket(&error))?;
     sockets.log();
     tell_default_policy(&config);
-    let started = daemon_process::start(config).await;
+    let started = daemon_process::start(config, signals).await;
     let Some(daemon) = started.context("cannot start")? else {
         return Ok(Stopped::AtOnce);
     };

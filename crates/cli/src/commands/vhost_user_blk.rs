@@ -22,7 +22,7 @@ use tidegate_server::daemon::{StartError, Stopped};
 use tidegate_server::event_loop::SetupError;
 use tidegate_server::listener::{BindError, InheritError, OwnSocket};
 
-use super::daemon_process;
+use super::daemon_process::{self, EndSignals};
 use crate::args::{Content, VhostUserBlkArgs};
 use crate::output::Output;
 use crate::problem::Problem;
@@ -74,7 +74,9 @@ enum Socket {
 
 /// Runs a daemon of one disk with a socket.
 async fn serve(config: Config, socket: Socket) -> Result<Stopped> {
-    let Some(mut daemon) = daemon_process::start(config).await.map_err(cannot_start)? else {
+    let signals = EndSignals::install()?;
+    let started = daemon_process::start(config, signals).await;
+    let Some(mut daemon) = started.map_err(cannot_start)? else {
         return Ok(Stopped::AtOnce);
     };
     let socket = match socket {

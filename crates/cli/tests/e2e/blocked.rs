@@ -101,7 +101,8 @@ fn a_path_that_does_not_answer_at_the_start_is_named() {
         &(config("[daemon]\nopen_timeout = \"1 h\"\n") + &vm),
     );
     wait_for("the start", || daemon.logged(&["control API at"]));
-    // SIGTERM is repeated because nothing in the log tells when the signal handlers are installed.
+    // The first signal asks for an orderly end, which waits for the disk; a second one ends the
+    // start. Two that come together may be noticed as one, so there are more.
     wait_for("the end", || {
         daemon.signal("TERM");
         daemon.exited().is_some()

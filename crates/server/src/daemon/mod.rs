@@ -56,7 +56,7 @@ pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
 pub use handle::DaemonHandle;
 pub use recordings::DeviceRecordings;
-use signals::Signals;
+pub use signals::Signals;
 use snapshots::Snapshots;
 use transfers::DeviceTransfers;
 
@@ -202,9 +202,18 @@ impl Daemon {
     ///
     /// # Errors
     /// If anything cannot be opened; names the VM, export, path or address.
-    pub fn start(mut config: Config) -> Result<Daemon, StartError> {
+    pub fn start(config: Config) -> Result<Daemon, StartError> {
         // Registered first: a signal during the start must lead to an orderly end.
-        let signals = Signals::new().map_err(StartError::Signals)?;
+        let signals = Signals::install().map_err(StartError::Signals)?;
+        Daemon::start_with(config, signals)
+    }
+
+    /// Starts the daemon as [`Daemon::start`] does, with signals that were installed before: one
+    /// that has come since then leads to an orderly end.
+    ///
+    /// # Errors
+    /// If anything cannot be opened; names the VM, export, path or address.
+    pub fn start_with(mut config: Config, signals: Signals) -> Result<Daemon, StartError> {
         // A write beyond RLIMIT_FSIZE must fail with EFBIG instead of SIGXFSZ ending the daemon.
         sys::survive_file_size_limits();
         sandbox::warn_unless(config.daemon.sandbox);
@@ -438,16 +447,12 @@ impl EndedLoops {
 
 /// Waits for a second SIGTERM or SIGINT, or for the deadline of an orderly end after the first;
 /// returns which of the two happened, in words. For use while the daemon is still starting.
-///
-/// # Errors
-/// If the signal handlers cannot be installed.
-pub async fn wait_for_forced_end(config: &DaemonConfig) -> io::Result<String> {
-    let mut signals = Signals::new()?;
+pub async fn wait_for_forced_end(mut signals: Signals, config: &DaemonConfig) -> String {
     signals.next().await;
-    Ok(tokio::select! {
+    tokio::select! {
         name = signals.next() => format!("{name} again"),
         () = tokio::time::sleep(config.stop_within) => deadline_reason(config),
-    })
+    }
 }
 
 /// Returns the reason for cutting an orderly end short at its deadline, with the key that sets it.
