@@ -2,6 +2,7 @@
 //! which device it was.
 
 use crate::command::{Command, LoopCall};
+use crate::common::vhost_guest::{ALL, Guest, listen};
 use crate::common::{Server, device, disk, single, vm};
 use crate::config::DeviceKind;
 use crate::daemon::RunError;
@@ -16,9 +17,15 @@ fn a_loop_that_panics_cuts_off_its_clients_and_ends_its_neighbours_in_order() {
     config.devices.push(device("other", DeviceKind::File));
     let other = disk("other", Some(path.clone()), MIB);
     config.vms.push(vm("other", 1, vec![other]));
+    config
+        .vms
+        .push(vm("guest", 0, vec![disk("guest-disk", None, MIB)]));
+    listen(&mut config, dir.path());
     let server = Server::start(config);
     let (mut client, mut neighbour) = (server.connect("disk"), server.connect("other"));
     client.write(0, &[1; 4096]);
+    let mut guest = Guest::start(&dir.path().join("guest.vhost"), ALL, 1);
+    assert_eq!(guest.read(0, 4096), [0; 4096]);
     neighbour.write(4096, &[2; 4096]);
     let panic = Command::Call(LoopCall(Box::new(|| {
         panic!("a bug, as this test wants it")
@@ -26,6 +33,7 @@ fn a_loop_that_panics_cuts_off_its_clients_and_ends_its_neighbours_in_order() {
     let sent = server.handle.devices().send(0, panic);
     sent.expect("the loop runs");
     assert!(client.is_cut_off());
+    assert!(guest.is_cut_off());
     // In order: the connection ends between two replies.
     assert_eq!(neighbour.receive_if_any_whole(), None);
     let ended = server.stop().expect_err("a loop has panicked");

@@ -11,7 +11,7 @@ use super::interface::{Budget, Completed, Frontend, Incoming, Polled, Port, Prog
 use super::nbd;
 use super::request_table::Requests;
 use super::vhost_user;
-use crate::ring::{Completion, Pause};
+use crate::ring::{Completion, Pause, Ring};
 
 /// Connection on its way to a loop.
 #[expect(
@@ -120,6 +120,11 @@ impl AnyFrontend {
     /// See [`Frontend::shut_down`].
     pub(crate) fn shut_down(&mut self, port: &mut Port<'_>) {
         call!(self, it => it.shut_down(port));
+    }
+
+    /// See [`Frontend::hang_up`].
+    pub(crate) fn hang_up(&self, ring: &Ring) {
+        call!(self, it => it.hang_up(ring));
     }
 
     /// See [`Frontend::close`].

@@ -17,7 +17,7 @@ use super::interface::{
     Answer, Budget, Completed, Frontend, Incoming, Kind, Next, Polled, Port, Progress, Word,
 };
 use crate::buffer::{Buffer, Mem, Region, copy_ranges};
-use crate::ring::{Completion, FileId, Pause, Wake};
+use crate::ring::{Completion, FileId, Pause, Ring, Wake};
 
 /// Time for which a guest waits before its test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -280,6 +280,11 @@ impl Frontend for Connection {
 
     fn shut_down(&mut self, _: &mut Port<'_>) {
         self.queue.doorbell.wake();
+    }
+
+    fn hang_up(&self, _: &Ring) {
+        self.queue.lock().closed = true;
+        self.queue.rung.notify_all();
     }
 
     fn close(self, port: &mut Port<'_>) {

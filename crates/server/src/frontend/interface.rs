@@ -62,6 +62,10 @@ pub(crate) trait Frontend {
     /// Shuts the transport down: operations in flight end soon, nothing more is sent.
     fn shut_down(&mut self, port: &mut Port<'_>);
 
+    /// Lets the client know that the connection has ended, and changes nothing else. For a loop
+    /// that is lost: its state may be half changed, and its memory is kept.
+    fn hang_up(&self, ring: &Ring);
+
     /// Returns the connection's buffers and files; called once it [is at
     /// rest](Frontend::is_at_rest). Passes the slots that it still has to [`Requests::end`].
     fn close(self, port: &mut Port<'_>);

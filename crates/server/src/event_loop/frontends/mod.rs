@@ -24,7 +24,7 @@ use crate::frontend::interface::{Answer, ConnectionRef, Port};
 use crate::frontend::{AnyFrontend, Failure};
 use crate::log_limit;
 use crate::recording::Producer;
-use crate::ring::Pause;
+use crate::ring::{Pause, Ring};
 
 pub(super) use connection::CONNECTIONS_MAX;
 use connection::{Connection, Connections, State};
@@ -114,6 +114,13 @@ impl Frontends {
             if disks.contains(&connection.disk) {
                 connection.transport.bound_pause(longest_pause(objective));
             }
+        }
+    }
+
+    /// Lets all clients know that their connections have ended, for a loop that is lost.
+    pub(super) fn hang_up(&self, ring: &Ring) {
+        for connection in self.connections.iter() {
+            connection.transport.hang_up(ring);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
@@ -135,15 +136,18 @@ impl Prepared {
     }
 }
 
-/// Runs a loop. If it is cut short or panics with I/O in flight, its memory is leaked until the
+/// Runs a loop. If it is cut short with I/O in flight, or panics, its memory is leaked until the
 /// process ends: the kernel may still be copying a payload to disk, and with the memory unmapped
-/// would write zeroes, which are neither the old data nor the new.
+/// would write zeroes, which are neither the old data nor the new. Its clients are told at once,
+/// because the process waits for its other loops.
 fn run_to_its_end(event_loop: Loop) -> io::Result<Remains> {
     let mut event_loop = ManuallyDrop::new(event_loop);
-    let ended = event_loop.run();
+    let ended = catch_unwind(AssertUnwindSafe(|| event_loop.run()));
     // The kernel may still read replies from memory of the disks.
-    if event_loop.engine.is_idle() && event_loop.requests.len() == 0 {
+    if ended.is_ok() && event_loop.engine.is_idle() && event_loop.requests.len() == 0 {
         drop(ManuallyDrop::into_inner(event_loop));
+    } else {
+        event_loop.frontends.hang_up(&event_loop.ring);
     }
-    ended
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
 }

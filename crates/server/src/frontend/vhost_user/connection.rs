@@ -20,6 +20,7 @@ use super::dirty_log::DirtyLog;
 use super::guest_memory::GuestMemory;
 use super::mailbox::{Change, LoopEnd};
 use super::request::{self, Limits, Request, Task};
+use super::token::Token;
 use super::virtqueue::{Chain, Fault, Virtqueue};
 use crate::buffer::{Buffer, Mem};
 use crate::frontend::interface::{
@@ -27,7 +28,7 @@ use crate::frontend::interface::{
     Word,
 };
 use crate::frontend::{Failure, Volume};
-use crate::ring::{Completion, FileId};
+use crate::ring::{Completion, FileId, Ring};
 use crate::sigbus;
 
 /// Most queues of a device.
@@ -50,28 +51,6 @@ const _: () = assert!(QUEUES_MAX == u64::BITS as usize);
 pub struct Opening {
     pub(super) mailbox: LoopEnd,
     pub(super) volume: Volume,
-}
-
-/// Request's queue and the head of its chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Token {
-    queue: u16,
-    head: u16,
-}
-
-impl Word for Token {
-    #[inline]
-    fn to_word(self) -> u64 {
-        u64::from(self.queue) << 16 | u64::from(self.head)
-    }
-
-    #[inline]
-    fn from_word(word: u64) -> Token {
-        Token {
-            queue: (word >> 16) as u16,
-            head: word as u16,
-        }
-    }
 }
 
 /// Queue with its files.
@@ -635,6 +614,10 @@ impl Frontend for Connection {
                 port.ring.cancel(poll, failed);
             }
         }
+    }
+
+    fn hang_up(&self, _: &Ring) {
+        self.mailbox.hang_up();
     }
 
     fn close(mut self, port: &mut Port<'_>) {

@@ -208,6 +208,12 @@ impl LoopEnd {
         self.0.bell.receiver()
     }
 
+    /// Ends the session's read of its next message, and with it the session. The front-end may have
+    /// gone already.
+    pub(super) fn hang_up(&self) {
+        let _ = self.0.socket.shutdown(Shutdown::Both);
+    }
+
     /// Rings the bell, so that a read of it ends.
     pub(super) fn ring(&self) {
         self.0.bell.wake();
@@ -245,7 +251,6 @@ impl Drop for LoopEnd {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.changed.notify_all();
-        // Ends the session's read of its next message. It may have gone already.
-        let _ = self.0.socket.shutdown(Shutdown::Both);
+        self.hang_up();
     }
 }

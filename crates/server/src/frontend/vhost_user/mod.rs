@@ -20,6 +20,7 @@ mod inflight;
 mod mailbox;
 mod request;
 mod session;
+mod token;
 mod virtqueue;
 
 pub(crate) use back_channel::ConfigNotices;

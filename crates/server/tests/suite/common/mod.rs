@@ -429,13 +429,15 @@ impl Client {
         self.negotiated.style
     }
 
-    /// Reads until the end of the stream. Returns true if the server has closed the connection.
+    /// Reads until the end of the stream. Returns true if the server has closed the connection,
+    /// false if nothing comes for as long as a read waits.
     pub fn is_cut_off(&mut self) -> bool {
         let mut rest = [0; 4096];
         loop {
             match read(&mut self.stream, &mut rest) {
-                Ok(0) | Err(_) => return true,
+                Ok(0) => return true,
                 Ok(_) => {}
+                Err(error) => return error.kind() != ErrorKind::WouldBlock,
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::frontend::interface::{
     Answer, Budget, Completed, Frontend, Kind, Next, Polled, Port, Progress, SENT, Word,
 };
 use crate::frontend::request_table::Requests;
-use crate::ring::{Completion, FileId, Pause};
+use crate::ring::{Completion, FileId, Pause, Ring};
 
 use coalescing::Coalescing;
 use receive::Rx;
@@ -265,6 +265,10 @@ impl Frontend for Connection {
     fn shut_down(&mut self, port: &mut Port<'_>) {
         self.shut_down = true;
         port.ring.shut_down_socket(self.file);
+    }
+
+    fn hang_up(&self, ring: &Ring) {
+        ring.shut_down_socket(self.file);
     }
 
     fn close(self, port: &mut Port<'_>) {
