@@ -33,10 +33,12 @@ use std::sync::Once;
 pub(crate) use assistant::Assistant;
 pub(crate) use violations::{count, report};
 
-/// Bytes of an allocation that comes from an arena, and number of them: more than an arena keeps
-/// when all are freed.
-const PIECE: usize = 1000;
-const PIECES: usize = 4000;
+/// Bytes of an allocation that comes from an arena: glibc takes mappings of their own for those of
+/// 128 KiB and more, and looks whether an arena may shrink when more than 64 KiB are freed.
+const PIECE: usize = 100 << 10;
+/// Number of allocations that are together more than an arena keeps when all are freed: twice the
+/// longest mapping that was freed before, which is 32 MiB at most. A heap of an arena has 64 MiB.
+const PIECES: usize = 600;
 
 /// Layers in force for a thread.
 #[derive(Clone, Debug)]
@@ -88,16 +90,18 @@ pub(crate) fn confine(kind: ThreadKind) {
 fn settle_allocator() {
     static SETTLED: Once = Once::new();
     SETTLED.call_once(|| {
-        let shrink = || {
-            let pieces: Vec<Box<[u8; PIECE]>> = (0..PIECES).map(|_| Box::new([1; PIECE])).collect();
-            drop(black_box(pieces));
-        };
         // On another thread, because the arena of a process's first thread shrinks in another way.
         let thread = std::thread::Builder::new().name("allocator".to_owned());
-        if let Ok(thread) = thread.spawn(shrink) {
+        if let Ok(thread) = thread.spawn(allocate_and_free) {
             let _ = thread.join();
         }
     });
+}
+
+/// Allocates memory from an arena and frees it, most of which is never touched.
+fn allocate_and_free() {
+    let pieces: Vec<Vec<u8>> = (0..PIECES).map(|_| Vec::with_capacity(PIECE)).collect();
+    drop(black_box(pieces));
 }
 
 /// Logs what the operator gives up without the sandbox.

@@ -338,8 +338,7 @@ fn memory_that_an_event_loop_gives_back_raises_no_alarm() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(memory_disk(dir.path()));
     let thread = on_loop(&server, || {
-        let pieces: Vec<_> = (0..PIECES).map(|_| Box::new([1u8; PIECE])).collect();
-        drop(black_box(pieces));
+        allocate_and_free();
         // SAFETY: takes no memory.
         unsafe { libc::gettid() }
     });
@@ -448,14 +447,57 @@ fn refused_calls_are_logged_with_the_thread_and_once() {
     server.stop().expect("an end in order");
 }
 
-/// Name of the variable that says how the process of the test below is to end.
-const ENDING: &str = "TIDEGATE_TEST_ENDING";
+/// Name of the variable that says what a process of one test alone is to do.
+const ALONE: &str = "TIDEGATE_TEST_ALONE";
+
+/// Runs a test of this module in a process of its own, with [`ALONE`] set. Returns how it ended.
+fn run_alone(test: &str, what: &str) -> std::process::ExitStatus {
+    let own = std::env::current_exe().expect("this test has a file");
+    let name = format!("sandbox::tests::{test}");
+    let mut child = std::process::Command::new(own)
+        .args(["--exact", &name, "--nocapture"])
+        .env(ALONE, what)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("ours") {
+            return status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().expect("ours");
+            child.wait().expect("ours");
+            panic!("{what}: the process has not ended");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The allocator gives memory back from a threshold on, which grows with mappings that are freed.
+#[test]
+fn memory_that_is_given_back_after_long_mappings_raises_no_alarm() {
+    const TEST: &str = "memory_that_is_given_back_after_long_mappings_raises_no_alarm";
+    if std::env::var_os(ALONE).is_none() {
+        let status = run_alone(TEST, "free");
+        return assert!(status.success(), "{status}");
+    }
+    drop(black_box(vec![1u8; 20 << 20]));
+    let thread = std::thread::spawn(|| {
+        confine(ThreadKind::EventLoop);
+        allocate_and_free();
+    });
+    thread.join().expect("no panic");
+    assert_eq!(count(), 0);
+}
 
 /// Confined threads may not set the actions of most signals, on which ends of processes rely: the
 /// process must not fault again and again instead.
 #[test]
 fn a_confined_thread_that_aborts_panics_or_faults_ends_as_it_should() {
-    if let Ok(ending) = std::env::var(ENDING) {
+    const TEST: &str = "a_confined_thread_that_aborts_panics_or_faults_ends_as_it_should";
+    if let Ok(ending) = std::env::var(ALONE) {
         return end_by(&ending);
     }
     for (ending, signal, code) in [
@@ -467,28 +509,7 @@ fn a_confined_thread_that_aborts_panics_or_faults_ends_as_it_should() {
         ("SIGSYS of a process", Some(libc::SIGSYS), None),
         ("overflow", Some(libc::SIGABRT), None),
     ] {
-        let test = std::env::current_exe().expect("this test has a file");
-        let name =
-            "sandbox::tests::a_confined_thread_that_aborts_panics_or_faults_ends_as_it_should";
-        let mut child = std::process::Command::new(test)
-            .args(["--exact", name, "--nocapture"])
-            .env(ENDING, ending)
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .expect("it starts");
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("ours") {
-                break status;
-            }
-            if begun.elapsed() > PATIENCE {
-                child.kill().expect("ours");
-                child.wait().expect("ours");
-                panic!("{ending}: the process has not ended");
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let status = run_alone(TEST, ending);
         assert_eq!((status.signal(), status.code()), (signal, code), "{ending}");
     }
 }
