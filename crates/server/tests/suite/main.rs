@@ -15,6 +15,7 @@ mod isolation;
 mod learnt_state;
 mod long_requests;
 mod nbd_recovery;
+mod outside;
 mod profile;
 mod recording;
 mod socket_owner;
