@@ -15,7 +15,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -25,8 +25,7 @@ use crate::backing::{Activation, ActivationState, Arrival, Users};
 use crate::command::{ActivationChange, Command, DiskLock};
 use crate::event_loop::LoopHandle;
 use crate::frontend::Volume;
-use crate::frontend::vhost_user::QueueUser;
-use crate::sandbox::Assistant;
+use crate::frontend::vhost_user::{Assistant, QueueUser};
 
 /// Time for which the I/O in flight of a disk that is handed over may take to end; what its own
 /// front-end has sent has ended before. Shorter in unit tests.
@@ -99,8 +98,7 @@ impl DiskUser {
     /// Takes the lock of the file.
     fn activate(&mut self, users: &mut Users) -> Result<(), String> {
         let before = self.activation.state();
-        let activation = self.activation.clone();
-        let locked = self.assistant.run(move || activation.lock());
+        let locked = self.assistant.lock();
         let locked = locked.map_err(|error| error.to_string())?;
         let found = locked.map_err(|error| error.to_string())?;
         if let Err(why) = self.tell(DiskLock::Taken(found)) {
@@ -127,16 +125,13 @@ impl DiskUser {
             self.stays_locked(None, &why);
             return Ok(());
         }
-        let (ended, flush) = mpsc::channel();
-        let activation = self.activation.clone();
-        let unlock = move || {
-            // Whoever waited may have gone with the daemon.
-            let _ = ended.send(activation.unlock());
+        let flush = match self.assistant.unlock() {
+            Ok(flush) => flush,
+            Err(error) => {
+                self.stays_locked(None, &error.to_string());
+                return Ok(());
+            }
         };
-        if let Err(error) = self.assistant.begin(unlock) {
-            self.stays_locked(None, &error.to_string());
-            return Ok(());
-        }
         match flush.recv_timeout(FLUSH_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => {
                 users.is_releasing = true;

@@ -43,7 +43,7 @@ fn user(disk: &Disk) -> (DiskUser, Receiver<Command>) {
         rotational: false,
         activation: Some(activation.clone()),
     };
-    let assistant = Assistant::start().expect("a thread");
+    let assistant = Assistant::start(Some(activation.clone())).expect("a thread");
     (
         DiskUser::new(&volume, activation, handle, assistant),
         commands,

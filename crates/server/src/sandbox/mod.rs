@@ -20,7 +20,6 @@
 //! the disks from all its guests, also when a new version of the C library makes a call that the
 //! list does not have.
 
-mod assistant;
 mod landlock;
 mod system_calls;
 #[cfg(test)]
@@ -30,7 +29,6 @@ mod violations;
 use std::hint::black_box;
 use std::sync::Once;
 
-pub(crate) use assistant::Assistant;
 pub(crate) use violations::{count, report};
 
 /// Bytes of an allocation that comes from an arena: glibc takes mappings of their own for those of
@@ -56,7 +54,8 @@ pub(crate) enum ThreadKind {
     EventLoop,
     /// Thread for the handshakes of TLS, or for encryption.
     Tls,
-    /// Session of a vhost-user front-end. What needs a path is done by its [`Assistant`].
+    /// Session of a vhost-user front-end. What needs a path is done by its
+    /// [`Assistant`](crate::frontend::vhost_user::Assistant).
     VhostUser,
 }
 

@@ -126,10 +126,18 @@ impl Layout {
 
 /// Opens the file of a record anew by the number of its descriptor, because the file that was
 /// passed is the front-end's own, whose lock would outlive this process. `None` if this process may
-/// not open it.
+/// not open it, or it is no file in memory, which a record is.
 pub(super) fn open_own(number: RawFd) -> Option<File> {
     let path = format!("/proc/self/fd/{number}");
-    File::options().read(true).write(true).open(path).ok()
+    // First, because opening a device or a pipe may have effects.
+    if !std::fs::metadata(&path).ok()?.is_file() {
+        return None;
+    }
+    let file = File::options().read(true).write(true).open(path).ok()?;
+    // The descriptor may have become another file's meanwhile.
+    let in_memory = [libc::TMPFS_MAGIC, libc::HUGETLBFS_MAGIC];
+    let is_record = in_memory.contains(&sys::filesystem(&file).ok()?);
+    (is_record && file.metadata().ok()?.is_file()).then_some(file)
 }
 
 /// Locks the file of a record, once nobody else has locked it. Returns the open file that has the

@@ -9,6 +9,7 @@
 //! requests from the queues. Data is read and written where the guest has it. Neither side of the
 //! socket is trusted.
 
+mod assistant;
 mod back_channel;
 mod config_space;
 mod connection;
@@ -23,6 +24,7 @@ mod session;
 mod token;
 mod virtqueue;
 
+pub(crate) use assistant::Assistant;
 pub(crate) use back_channel::ConfigNotices;
 pub(crate) use connection::Connection;
 pub use connection::Opening;

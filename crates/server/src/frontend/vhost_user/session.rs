@@ -24,17 +24,17 @@ use vhost::vhost_user::{
 
 use self::cache_mode::CacheMode;
 use self::queues::{EventFile, Queue, Run};
+use super::assistant::{Assistant, record_layout};
 use super::back_channel::{ConfigNotices, SocketOffer};
 use super::config_space::{self, CONFIG_WCE, LOG_ALL};
 use super::connection::{Opening, QUEUES_MAX};
 use super::dirty_log::DirtyLog;
 use super::guest_memory::{GuestMemory, REGIONS_MAX, Region, RegionAddress};
-use super::inflight::{InflightRegion, Layout, open_own};
+use super::inflight::{InflightRegion, Layout};
 use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
 use super::virtqueue::{RingAddresses, SIZE_MAX, used_bytes};
 use crate::backing::Arrival;
 use crate::frontend::Volume;
-use crate::sandbox::Assistant;
 use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Bytes of the configuration space that a front-end may read; those that this device has no
@@ -110,7 +110,7 @@ impl Session {
     ) -> io::Result<(Session, Opening)> {
         let descriptors = limits.take(Resource::Descriptors, SESSION_DESCRIPTORS);
         let descriptors = descriptors.map_err(io::Error::other)?;
-        let assistant = Assistant::start()?;
+        let assistant = Assistant::start(volume.activation.clone())?;
         let mailbox = Mailbox::new(&socket)?;
         let opening = Opening {
             mailbox: LoopEnd::new(mailbox.clone()),
@@ -309,15 +309,7 @@ fn address(region: &VhostUserMemoryRegion) -> RegionAddress {
 
 /// Returns the layout of memory that records requests in flight.
 fn layout(of: &VhostUserInflight) -> Result<Layout> {
-    let (queues, entries) = (of.num_queues, of.queue_size);
-    let queues_fit = (1..=QUEUES_MAX).contains(&usize::from(queues));
-    if queues_fit && (1..=SIZE_MAX).contains(&entries) {
-        return Ok(Layout::new(queues, entries));
-    }
-    Err(refused(format!(
-        "memory for requests in flight of {queues} queues with {entries} entries: up to \
-         {QUEUES_MAX} queues with {SIZE_MAX} entries"
-    )))
+    record_layout(of.num_queues, of.queue_size).map_err(refused)
 }
 
 impl VhostUserBackendReqHandlerMut for Device {
@@ -592,8 +584,8 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn get_inflight_fd(&mut self, of: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         let layout = layout(of)?;
-        let created = self.assistant.run(move || layout.create());
-        let file = created.map_err(Error::ReqHandlerError)?.map_err(refused)?;
+        let created = self.assistant.make_record(of.num_queues, of.queue_size);
+        let file = created.map_err(refused)?;
         // Front-ends keep a record until their driver starts anew.
         if self.queues.iter().all(|queue| queue.run == Run::Stopped) {
             self.driver_was_reset();
@@ -611,7 +603,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         let layout = layout(given)?;
         // Before the next one is locked, which may be the same memory.
         self.inflight = None;
-        let open = |number| self.assistant.run(move || open_own(number)).ok().flatten();
+        let open = |descriptor| self.assistant.open_record(descriptor);
         let range = (given.mmap_offset, given.mmap_size);
         let region = InflightRegion::map_with(open, layout, &file, range, &self.limits);
         let region = region.map_err(refused)?;

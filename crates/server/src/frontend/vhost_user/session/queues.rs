@@ -8,6 +8,7 @@ use std::time::Instant;
 use vhost::vhost_user::{Error, Result};
 
 use super::{Device, refused};
+use crate::frontend::vhost_user::assistant::Assistant;
 use crate::frontend::vhost_user::config_space::{EVENT_IDX, INDIRECT_DESC, PROTOCOL_FEATURES};
 use crate::frontend::vhost_user::dirty_log::UsedAddress;
 use crate::frontend::vhost_user::guest_memory::{GuestMemory, Region};
@@ -15,7 +16,6 @@ use crate::frontend::vhost_user::inflight::QueueRecord;
 use crate::frontend::vhost_user::mailbox::Change;
 use crate::frontend::vhost_user::virtqueue::{QueueSetup, RingAddresses, Rings};
 use crate::log_limit;
-use crate::sandbox::Assistant;
 use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Queue as messages have described it.
@@ -223,10 +223,8 @@ impl EventFile {
         limits: &Arc<VmResources>,
         assistant: &Assistant,
     ) -> Result<EventFile> {
-        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let target = assistant.run(move || std::fs::read_link(link)).flatten();
-        let target = target.map_err(Error::ReqHandlerError)?;
-        if target.as_os_str() != "anon_inode:[eventfd]" {
+        let is_eventfd = assistant.is_eventfd(file.as_raw_fd());
+        if !is_eventfd.map_err(Error::ReqHandlerError)? {
             return Err(refused("a file for kicks or calls that is no eventfd"));
         }
         let share = limits.take(Resource::Descriptors, 2).map_err(refused)?;
