@@ -55,7 +55,8 @@ pub struct VmStatsView {
     pub account: AccountView,
     /// Mean time in nanoseconds from a reply to the next request of an idle VM.
     pub think_time_ns: u64,
-    /// VMs that this VM waited behind, longest time first: an estimate, of the heaviest few only.
+    /// VMs that this VM was behind, before the device and inside of it, longest time first: an
+    /// estimate, of the eight heaviest of late only.
     pub waited_behind: Vec<BehindView>,
     /// Requests by size; flushes count in the first class.
     pub sizes: Vec<SizeView>,

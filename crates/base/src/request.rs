@@ -282,6 +282,8 @@ pub struct Done {
 /// last device I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Account {
+    /// Time before the engine took it, because its VM had no request slot or payload memory left.
+    pub admission: Nanos,
     /// Time in which its VM's own limit or burst credit held it back.
     pub regulated: Nanos,
     /// Time in which it was ready while the device served other requests, of its VM or of others.
@@ -298,13 +300,14 @@ pub struct Account {
 impl Account {
     /// Returns the time from arrival to end.
     pub fn total(&self) -> Nanos {
-        self.regulated + self.queued + self.merged_wait + self.deliberate + self.device
+        self.waited() + self.device
     }
 
     /// Returns the stages in nanoseconds, in the order of the fields.
     #[inline]
-    pub fn to_nanos_array(&self) -> [u64; 5] {
+    pub fn to_nanos_array(&self) -> [u64; 6] {
         [
+            self.admission.0,
             self.regulated.0,
             self.queued.0,
             self.merged_wait.0,
@@ -314,8 +317,16 @@ impl Account {
     }
 
     /// Adds stages in nanoseconds, in the order of [`Account::to_nanos_array`].
-    pub fn add(&mut self, parts: [u64; 5]) {
-        let [regulated, queued, merged_wait, deliberate, device] = parts.map(Nanos);
+    pub fn add(&mut self, parts: [u64; 6]) {
+        let [
+            admission,
+            regulated,
+            queued,
+            merged_wait,
+            deliberate,
+            device,
+        ] = parts.map(Nanos);
+        self.admission += admission;
         self.regulated += regulated;
         self.queued += queued;
         self.merged_wait += merged_wait;
@@ -325,6 +336,6 @@ impl Account {
 
     /// Returns the time before and between device I/Os.
     pub fn waited(&self) -> Nanos {
-        self.regulated + self.queued + self.merged_wait + self.deliberate
+        self.admission + self.regulated + self.queued + self.merged_wait + self.deliberate
     }
 }

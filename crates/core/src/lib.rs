@@ -14,6 +14,7 @@ pub mod attainment;
 pub mod budget;
 pub mod device_monitor;
 pub mod engine;
+pub mod interference;
 pub mod limit_accounts;
 pub mod part;
 pub mod policy;

@@ -56,6 +56,14 @@ pub(crate) mod flag {
     pub(crate) const KIND: u8 = !(CHARGED | FOLLOWED | HOLDS | HOLDER);
 }
 
+/// Properties of a request that few have: bits of [`Cold::marks`].
+pub(crate) mod mark {
+    /// The request is sampled: see [`crate::interference`].
+    pub(crate) const SAMPLED: u8 = 1;
+    /// The request waited before it was taken; the time is kept beside the slots.
+    pub(crate) const WAITED_OUTSIDE: u8 = 2;
+}
+
 /// Reasons for which a lane is closed: bits of [`Vm::shut`].
 pub(crate) mod shut {
     /// Gate closed by the regulator; the time counts as regulated.
@@ -171,12 +179,15 @@ pub(crate) struct Cold {
     pub client: u32,
     /// Slot of the disk.
     pub disk: u32,
-    /// VM served just before this request first was; `NIL`: its own, or none.
-    pub behind: u32,
+    /// Position of the trail of ended I/Os when this request first went to the device, times two;
+    /// plus one if another VM was served just before it.
+    pub served: u32,
     /// I/Os of this request in flight.
     pub outstanding: u16,
     /// Error of the reply; `None`: none so far.
     pub error: Option<IoError>,
+    /// Unusual properties of the request, as bits of [`mark`]; 0 for most.
+    pub marks: u8,
 }
 
 const _: () = assert!(size_of::<Cold>() == 64);
@@ -191,9 +202,10 @@ impl Cold {
         device: 0,
         client: NIL,
         disk: NIL,
-        behind: NIL,
+        served: 0,
         outstanding: 0,
         error: None,
+        marks: 0,
     };
 
     /// Opens the account at the arrival, with the first wait. `shut` and `deliberate` are the
@@ -204,9 +216,37 @@ impl Cold {
         self.deliberate = 0u64.wrapping_sub(deliberate.0);
         self.merged_wait = 0;
         self.device = 0;
-        self.behind = NIL;
+        self.served = 0;
         self.outstanding = 0;
         self.error = None;
+        self.marks = 0;
+    }
+
+    /// Takes the time `outside`, for which the request had waited before it was taken, out of all
+    /// waits: it is kept with the device's time, from which [`Cold::account`] separates it.
+    pub(crate) fn waited_outside(&mut self, outside: Nanos) {
+        debug_assert_eq!(
+            self.device, 0,
+            "the account of a new request was just opened"
+        );
+        self.device = outside.0;
+        self.marks |= mark::WAITED_OUTSIDE;
+    }
+
+    /// Ends the wait of a flush, which nothing holds back but the device: its lane's gate and
+    /// deliberate waits do not matter.
+    pub(crate) fn end_flush_wait(&mut self) {
+        (self.regulated, self.deliberate) = (0, 0);
+    }
+
+    /// Position of the trail of ended I/Os when the request first went to the device, modulo 2^31.
+    pub(crate) fn served_at(&self) -> u32 {
+        self.served >> 1
+    }
+
+    /// Returns whether another VM was served just before the request first was.
+    pub(crate) fn is_behind_another(&self) -> bool {
+        self.served & 1 != 0
     }
 
     /// Begins another wait.
@@ -301,7 +341,8 @@ impl Cold {
         elapsed.saturating_sub(self.device + self.merged_wait)
     }
 
-    /// Returns the account, once nothing of the request waits or is in flight.
+    /// Returns the account, once nothing of the request waits or is in flight. A time before
+    /// admission is still in the device's: see [`Cold::waited_outside`].
     pub(crate) fn account(&self, now: Nanos) -> Account {
         debug_assert_eq!(
             self.outstanding, 0,
@@ -309,6 +350,7 @@ impl Cold {
         );
         let held = self.regulated + self.deliberate;
         Account {
+            admission: Nanos::ZERO,
             regulated: Nanos(self.regulated),
             queued: Nanos(self.waited(now).saturating_sub(held)),
             merged_wait: Nanos(self.merged_wait),

@@ -14,7 +14,7 @@ pub use histogram::Histogram;
 use core::cell::{Ref, RefCell};
 use histogram::{BUCKETS, bucket_of};
 use tidegate_base::bandwidth_samples::BandwidthSamples;
-use tidegate_base::request::{Account, Lane, Op, VmId};
+use tidegate_base::request::{Account, Lane, Op};
 use tidegate_base::time::Nanos;
 
 /// Counters of one operation of a VM.
@@ -30,8 +30,6 @@ pub struct OpCount {
     pub errors: u64,
 }
 
-/// Number of VMs of which a VM keeps the time that it waited behind them.
-pub const BEHIND: usize = 4;
 /// Number of earlier requests, one of which a sequential request continues: vFair's definition.
 pub const SEQUENTIAL_WINDOW: usize = 32;
 
@@ -65,7 +63,6 @@ pub struct VmStats {
     /// Exponential mean (weight 1/8) of the time between the VM's last reply and its next request,
     /// where nothing of the VM was outstanding in between.
     pub think_time: Nanos,
-    behind: [(Option<VmId>, Nanos); BEHIND],
     recent_ends: RecentEnds,
 }
 
@@ -89,8 +86,6 @@ struct Arrival {
 #[repr(align(64))]
 pub(crate) struct Answer {
     pub account: Account,
-    /// VM served just before the request.
-    pub behind: Option<VmId>,
     pub len: u32,
     pub op: Op,
     pub well: bool,
@@ -147,7 +142,6 @@ impl Default for Ledger {
         };
         let answer = Answer {
             account: Account::default(),
-            behind: None,
             len: 0,
             op: Op::Flush,
             well: false,
@@ -327,17 +321,6 @@ impl VmStats {
         &self.service_time[lane.index()]
     }
 
-    /// Returns the VMs it waited behind, the longest wait first. An estimate: the queueing of an
-    /// answered request is charged to the VM served just before it first was, and only the heaviest
-    /// few are kept (Space-Saving, Metwally 2005).
-    pub fn waited_behind(&self) -> impl Iterator<Item = (VmId, Nanos)> {
-        let mut all = self.behind;
-        // VMs break ties, so that the order is one on every machine.
-        all.sort_by_key(|&(vm, waited)| (core::cmp::Reverse(waited), vm));
-        all.into_iter()
-            .filter_map(|(vm, waited)| Some((vm?, waited)))
-    }
-
     /// Counts arrivals, at most [`ARRIVALS`] of them.
     fn arrived(&mut self, entries: &[Arrival]) {
         if entries.is_empty() {
@@ -392,7 +375,6 @@ impl VmStats {
         let count = &mut self.ops[op as usize];
         if !well {
             count.errors += requests;
-            self.all_waited(entries);
             return;
         }
         count.ops += requests;
@@ -406,9 +388,6 @@ impl VmStats {
             ],
         );
         count.bytes += totals.bytes;
-        if totals.behind_others {
-            self.all_waited(entries);
-        }
         self.account.add(totals.parts);
         let [waits @ .., device] = totals.parts.map(Nanos);
         let waited = waits.into_iter().fold(Nanos::ZERO, |sum, part| sum + part);
@@ -417,47 +396,15 @@ impl VmStats {
         self.service_time[lane].add_totals(requests, device, service);
         self.latency.add_totals(requests, waited + device, latency);
     }
-
-    /// Charges the queueing of requests to the VMs that were served before them.
-    #[inline(never)]
-    fn all_waited(&mut self, entries: &[Answer]) {
-        for answer in entries {
-            if let Some(behind) = answer.behind
-                && answer.account.queued > Nanos::ZERO
-            {
-                self.waited(behind, answer.account.queued);
-            }
-        }
-    }
-
-    /// Adds `t` to the time waited behind a VM. One that is not in the table takes over the entry
-    /// with the least time, and its time, as Space-Saving does.
-    fn waited(&mut self, behind: VmId, t: Nanos) {
-        let known = self.behind.iter_mut().find(|(vm, _)| *vm == Some(behind));
-        if let Some((_, waited)) = known {
-            *waited += t;
-            return;
-        }
-        let least = self
-            .behind
-            .iter_mut()
-            .min_by_key(|(_, w)| *w)
-            .expect("the table is not empty");
-        least.0 = Some(behind);
-        // Space-Saving: the newcomer inherits the count it replaces, so no heavy VM is lost.
-        least.1 += t;
-    }
 }
 
 /// Sums over several replies.
 struct Totals {
     bytes: u64,
     /// Sums of each part of their accounts, in nanoseconds.
-    parts: [u64; 5],
+    parts: [u64; 6],
     /// Longest time of waiting, at the device, and of both together.
     longest: [Nanos; 3],
-    /// True if some were served just behind another VM.
-    behind_others: bool,
 }
 
 impl Totals {
@@ -485,10 +432,9 @@ impl Totals {
         if longest[2].0 > u64::MAX / ANSWERS as u64 {
             return Totals::with_long_times(entries, longest);
         }
-        let (mut bytes, mut parts, mut behind) = (0, [0u64; 5], 0);
+        let (mut bytes, mut parts) = (0, [0u64; 6]);
         for answer in entries {
             bytes += u64::from(answer.len);
-            behind |= u32::from(answer.behind.is_some());
             for (sum, part) in parts.iter_mut().zip(answer.account.to_nanos_array()) {
                 *sum = sum.wrapping_add(part);
             }
@@ -497,7 +443,6 @@ impl Totals {
             bytes,
             parts,
             longest,
-            behind_others: behind != 0,
         }
     }
 
@@ -520,7 +465,7 @@ impl Totals {
     #[cold]
     #[inline(never)]
     fn with_long_times(entries: &[Answer], longest: [Nanos; 3]) -> Totals {
-        let mut parts = [0u64; 5];
+        let mut parts = [0u64; 6];
         for answer in entries {
             for (sum, part) in parts.iter_mut().zip(answer.account.to_nanos_array()) {
                 *sum = sum.saturating_add(part);
@@ -530,7 +475,6 @@ impl Totals {
             bytes: entries.iter().map(|answer| u64::from(answer.len)).sum(),
             parts,
             longest,
-            behind_others: true,
         }
     }
 }
@@ -604,18 +548,6 @@ mod tests {
         assert_eq!(ledger.read(count, 0).sequential_reads, 9 * 8);
     }
 
-    #[test]
-    fn the_heaviest_neighbour_is_kept() {
-        let mut stats = VmStats::default();
-        for i in 0..100u64 {
-            stats.waited(VmId::from_bits(7), Nanos(10));
-            stats.waited(VmId::from_bits(100 + i % 9), Nanos(1));
-        }
-        let (vm, waited) = stats.waited_behind().next().expect("there were waits");
-        assert_eq!(vm, VmId::from_bits(7));
-        assert!(waited >= Nanos(1000));
-    }
-
     /// A request to be written down: sectors from a few, so that some continue others.
     fn entry() -> impl Strategy<Value = (Op, u64, u32, u64)> {
         let op = prop::sample::select(Op::ALL.to_vec());
@@ -650,8 +582,7 @@ mod tests {
                 for ledger in &mut both {
                     counts = before;
                     ledger.arrived(&mut counts.0, op, addr, len);
-                    let behind = Some(VmId::from_bits(t % 7));
-                    ledger.answered(&mut counts.1, Answer { account, behind, len, op, well: true });
+                    ledger.answered(&mut counts.1, Answer { account, len, op, well: true });
                 }
                 if op.merges() {
                     let last = ends.iter().rev().take(SEQUENTIAL_WINDOW);

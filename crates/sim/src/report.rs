@@ -1,10 +1,12 @@
 //! Results of a simulation as plain data.
 
+mod interference;
 mod operations;
 mod responses;
 
 pub use crate::device::Times;
 pub use crate::processors::{CpuReport, VmCpuReport};
+pub use interference::{Behind, InterferenceReport};
 pub use operations::{OperationReport, Operations};
 pub use responses::{Deadlines, Response, Responses};
 
@@ -103,6 +105,8 @@ pub struct VmReport {
     pub served: TimeView,
     /// Mean components of its requests' latency.
     pub waits: Waits,
+    /// Time of its requests by cause, and the VMs behind which they were.
+    pub interference: InterferenceReport,
     /// Response times of its transfers, with or without deadlines; `None` if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<Responses>,
@@ -210,6 +214,8 @@ pub struct Row {
     /// Rates and latencies in the interval.
     #[serde(flatten)]
     pub rates: Rates,
+    /// Time of its requests in the interval by cause, and the VMs behind which they were.
+    pub interference: InterferenceReport,
     /// Response times of transfers that were done in the interval; `None` if the VM has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<Responses>,
@@ -312,7 +318,7 @@ impl Waits {
             // stops at 0.
             guest_ns: tally.mean().since(Nanos(mean(account.total()))).0,
             regulated_ns: mean(account.regulated),
-            queued_ns: mean(account.queued),
+            queued_ns: mean(account.admission + account.queued),
             merged_ns: mean(account.merged_wait),
             deliberate_ns: mean(account.deliberate),
             device_ns: mean(account.device),
@@ -339,6 +345,7 @@ impl VmReport {
             rates: Rates::new(tally, span),
             served: stat_views::times(&tally.served, false),
             waits: Waits::new(tally),
+            interference: InterferenceReport::default(),
             responses: None,
             promises: promises(judged),
             precision: stat_views::precision(&held.precision),
@@ -352,6 +359,15 @@ impl VmReport {
     #[must_use]
     pub fn with_responses(self, responses: Option<Responses>) -> VmReport {
         VmReport { responses, ..self }
+    }
+
+    /// Adds where the time of its requests went.
+    #[must_use]
+    pub fn with_interference(self, interference: InterferenceReport) -> VmReport {
+        VmReport {
+            interference,
+            ..self
+        }
     }
 
     /// Adds the share of the pCPUs.

@@ -1,16 +1,19 @@
 //! Simulation of all devices of a scenario, side by side in virtual time.
 
 use crate::device::{
-    DeviceSim, DeviceTally, PrecisionResult, PromiseResult, Recorder, RequestEvent, Tally,
+    self, DeviceSim, DeviceTally, PrecisionResult, PromiseResult, Recorder, RequestEvent, Tally,
     Transfer, TransferDone, TransferTally,
 };
 use crate::processors::Processors;
-use crate::report::{DeviceReport, DeviceRow, Rates, Report, Response, Responses, Row, VmReport};
+use crate::report::{
+    DeviceReport, DeviceRow, InterferenceReport, Rates, Report, Response, Responses, Row, VmReport,
+};
 use crate::scenario::{Scenario, VmSpec};
 use crate::seed::generator;
 use std::collections::BTreeMap;
 use tidegate_config::frame::Frame;
 use tidegate_core::engine::Engine;
+use tidegate_core::interference::{self, VmTimes};
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Admission, Class};
@@ -27,6 +30,8 @@ pub struct World {
     processors: Option<Processors>,
     now: Nanos,
     interval: Option<Interval>,
+    /// Time of each VM's requests by cause, at the end of the warm-up.
+    times: Vec<VmTimes>,
 }
 
 /// Intermediate results, a row per VM and interval.
@@ -37,6 +42,8 @@ struct Interval {
     tallies: Vec<Tally>,
     /// Counts since the warm-up. Without intervals the devices keep these themselves.
     totals: Vec<Tally>,
+    /// Time of each VM's requests by cause, at the begin of the interval.
+    times: Vec<VmTimes>,
     /// Rows of devices; `None` unless they are kept.
     devices: Option<DeviceRows>,
 }
@@ -71,8 +78,10 @@ impl World {
                 next: every.max(Nanos(1)),
                 tallies: vec![Tally::default(); vms],
                 totals: vec![Tally::default(); vms],
+                times: vec![VmTimes::default(); vms],
                 devices: None,
             }),
+            times: vec![VmTimes::default(); vms],
             scenario,
         }
     }
@@ -230,6 +239,9 @@ impl World {
             // The devices' counts go to the interval first: it may lie on both sides of the mark.
             self.collect();
             (self.devices.iter_mut()).for_each(|device| device.clear_counts(until == second));
+            for (vm, times) in self.times.iter_mut().enumerate() {
+                *times = device::times(&self.devices[self.scenario.vms[vm].device], vm);
+            }
             if let Some(processors) = &mut self.processors {
                 processors.clear_counts();
             }
@@ -318,18 +330,30 @@ impl World {
             return;
         }
         self.collect();
+        let times: Vec<VmTimes> = (self.scenario.vms.iter().enumerate())
+            .map(|(vm, spec)| device::times(&self.devices[spec.device], vm))
+            .collect();
+        let interference: Vec<_> = match &self.interval {
+            Some(interval) => (interval.times.iter().zip(&times).enumerate())
+                .map(|(vm, (before, after))| self.interference(vm, before, after))
+                .collect(),
+            None => return,
+        };
         let Some(interval) = &mut self.interval else {
             return;
         };
+        interval.times = times;
         // The last interval may be shorter than the others.
         let began = interval.next - interval.every;
-        for (spec, tally) in self.scenario.vms.iter().zip(&mut interval.tallies) {
+        let vms = self.scenario.vms.iter().zip(interference);
+        for ((spec, interference), tally) in vms.zip(&mut interval.tallies) {
             rows(&Row {
                 time_s: now.as_secs_f64(),
                 vm: spec.name.clone(),
                 rates: Rates::new(tally, now.since(began)),
                 began_s: began.as_secs_f64(),
                 latency: tally.latency.clone(),
+                interference,
                 responses: Responses::new(spec, tally.transfers.as_deref()),
             });
             tally.clear();
@@ -342,6 +366,18 @@ impl World {
             }
         }
         interval.next += interval.every;
+    }
+
+    /// Reports where the time of a VM's requests went between two moments.
+    fn interference(&self, vm: usize, before: &VmTimes, after: &VmTimes) -> InterferenceReport {
+        let device = &self.devices[self.scenario.vms[vm].device];
+        let neighbours = device::neighbours(device, vm);
+        InterferenceReport::new(&interference::Interval::between(before, after), |id| {
+            // A slot of the engine that was used again has another handle, so names are unique.
+            let known = neighbours.iter().find(|it| it.0 == id);
+            let index = known.expect("the VM was served by this host").1;
+            self.scenario.vms[index].name.clone()
+        })
     }
 
     /// Returns the report of the run so far.
@@ -424,7 +460,9 @@ impl World {
         let span = results.end.since(began.max(self.scenario.frame.warm_up));
         let (tally, promises) = (results.tally, &results.promises);
         let processors = self.processors.as_ref();
+        let times = device::times(&self.devices[spec.device], index);
         VmReport::new(spec, device, tally, promises, &results.precision, span)
+            .with_interference(self.interference(index, &self.times[index], &times))
             .with_responses(Responses::new(spec, transfers.as_ref()))
             .with_cpu(processors.and_then(|it| it.vm_report(index)))
     }

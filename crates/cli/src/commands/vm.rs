@@ -370,9 +370,6 @@ fn time_row(name: &str, time: &TimeView) -> [String; 6] {
     ]
 }
 
-/// Row of the time that requests waited behind others.
-const QUEUED: &str = "queued behind other requests";
-
 /// Returns the table of where requests spent their time.
 fn spent(stats: &VmStatsView) -> Table {
     let account = &stats.account;
@@ -381,7 +378,7 @@ fn spent(stats: &VmStatsView) -> Table {
             "throttled by its own limit or credits",
             account.regulated_ns,
         ),
-        (QUEUED, account.queued_ns),
+        ("queued behind other requests", account.queued_ns),
         ("merged with another request", account.merged_wait_ns),
         ("anticipation (device kept idle)", account.deliberate_ns),
         ("at the device", account.device_ns),
@@ -398,14 +395,14 @@ fn spent(stats: &VmStatsView) -> Table {
             duration(ns),
             percent(ns as f64, all as f64),
         ]);
-        // An estimate of the VMs behind which the time above was spent.
-        let behind = stats.waited_behind.iter().take(3);
-        for behind in behind.filter(|_| name == QUEUED) {
-            table.row([
-                format!("  about, behind {}", behind.vm),
-                duration(behind.ns),
-            ]);
-        }
+    }
+    // An estimate of the VMs behind which requests were, in the queue and at the device.
+    for behind in stats.waited_behind.iter().take(3) {
+        table.row([
+            format!("of these about, behind {}", behind.vm),
+            duration(behind.ns),
+            percent(behind.ns as f64, all as f64),
+        ]);
     }
     table
 }

@@ -38,7 +38,8 @@ pub(super) fn divide(account: &Account, answered: u32, of: Circumstances) -> [u6
     } else {
         device
     };
-    let wait = account.queued.0 + account.merged_wait.0 + (device - own_service);
+    let waits = account.admission + account.queued + account.merged_wait;
+    let wait = waits.0 + (device - own_service);
     let for_others = if of.beside_others {
         let requests = of.answered.wrapping_sub(answered).saturating_sub(1);
         let ios = u64::from(requests) * 1024 / of.requests_per_1024_ios.max(1024);
@@ -157,7 +158,7 @@ mod tests {
         /// Causes share the time of a request: nothing is left out, and nothing counts twice.
         #[test]
         fn causes_add_up_to_the_time_of_the_request(
-            parts in prop::array::uniform5(0u64..1 << 40),
+            parts in prop::array::uniform6(0u64..1 << 40),
             before in any::<u32>(),
             since in 0u32..1000,
             mean in 0u64..1 << 40,
@@ -166,8 +167,8 @@ mod tests {
             beside_others in any::<bool>(),
             is_serial in any::<bool>(),
         ) {
-            let [regulated, queued, merged_wait, deliberate, device] = parts.map(Nanos);
-            let account = Account { regulated, queued, merged_wait, deliberate, device };
+            let mut account = Account::default();
+            account.add(parts);
             let of = Circumstances {
                 beside_others,
                 is_serial,
@@ -178,9 +179,9 @@ mod tests {
             };
             let divided = divide(&account, before, of);
             prop_assert_eq!(divided.iter().sum::<u64>(), parts.iter().sum::<u64>());
-            prop_assert_eq!(divided[0], regulated.0);
-            prop_assert!(divided[1] >= deliberate.0);
-            prop_assert!(beside_others || divided[1] == deliberate.0);
+            prop_assert_eq!(divided[0], account.regulated.0);
+            prop_assert!(divided[1] >= account.deliberate.0);
+            prop_assert!(beside_others || divided[1] == account.deliberate.0);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Arrival of a guest request: checks, merging, admission, gates.
 
 use super::{DiskSpec, Engine, Refusal};
+use crate::interference::Interference;
+use crate::slots::mark;
 use crate::view::{
-    Life, MergeSearch, NIL, NewRequest, Queues, count_arrival, enter_lane, flag, state,
+    Cold, Life, MergeSearch, NIL, NewRequest, Queues, count_arrival, enter_lane, flag, state,
 };
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
@@ -31,16 +33,11 @@ fn take_request(
     if of_vm.life != Life::Live {
         return Err(Refusal::NotConnected);
     }
-    let is_special = request.fua | request.keep_allocated;
     let mut with = NewRequest {
-        addr: match op {
-            Op::Flush => 0,
-            // Checked by `check_range`; wrapping saves a branch on this path.
-            _ => disk.spec.base.wrapping_add(request.offset),
-        },
+        addr: address(request, &disk.spec),
         len: request.len,
         op,
-        flags: if is_special { kind_of(request) } else { 0 },
+        flags: flags(request),
         vm,
         client: client.index,
         disk: from.disk,
@@ -67,11 +64,17 @@ fn take_request(
     );
     let continues = count_arrival(now, of_vm, ledger, &with, splitting.as_deref_mut());
     device.requests += 1;
+    let is_sampled = engine.interference.is_due(vm, of_vm.arrived);
     if continues || op == Op::Flush {
-        return Ok(arrived_with_others(engine, slot, with));
+        return Ok(arrived_with_others(engine, slot, with, is_sampled));
     }
     let pending = engine.active.holds_at_admission(of_vm);
     let (id, alone) = enter_lane(reqs, device, of_vm, slot, &with, pending);
+    if is_sampled | (with.since < now) {
+        let cold = &mut reqs.cold[slot as usize];
+        let request = ([vm, of_vm.arrived, slot], with.since, is_sampled);
+        mark_arrival(&mut engine.interference, [now, device.idle], cold, request);
+    }
     if with.judged {
         let arrival = (with.since, with.len, of_vm.answered);
         (engine.attainment).arrived(now, [vm, slot], arrival, || of_vm.state_at_close(device));
@@ -83,7 +86,12 @@ fn take_request(
 /// Writes a flush, or a request that may continue a waiting one, into its slot. Returns its handle.
 /// Kept out of line, so that a request that adjoins nothing stays in registers.
 #[inline(never)]
-fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: NewRequest) -> ReqId {
+fn arrived_with_others(
+    engine: &mut Engine,
+    slot: u32,
+    mut with: NewRequest,
+    is_sampled: bool,
+) -> ReqId {
     let now = engine.view.queues.now;
     let mut merge_target = None;
     if with.op != Op::Flush {
@@ -106,6 +114,11 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: NewRequest) -> 
     } else {
         enter_lane(reqs, device, &mut vms[vm], slot, &with, pending)
     };
+    if is_sampled || with.since < now {
+        let cold = &mut reqs.cold[slot as usize];
+        let request = ([with.vm, vms[vm].arrived, slot], with.since, is_sampled);
+        mark_arrival(&mut engine.interference, [now, device.idle], cold, request);
+    }
     if with.judged && with.op != Op::Flush {
         let request = (with.since, with.len, vms[vm].answered);
         (engine.attainment).arrived(now, [with.vm, slot], request, || {
@@ -120,6 +133,26 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: NewRequest) -> 
         announce_unit(engine, id, &with, alone, pending);
     }
     id
+}
+
+/// Marks a request that is sampled, or that waited before it was taken. `request`: slot of the VM,
+/// number of the request, its slot; the time since which it waits; true if it is to be sampled.
+#[cold]
+#[inline(never)]
+fn mark_arrival(
+    interference: &mut Interference,
+    [now, idle]: [Nanos; 2],
+    cold: &mut Cold,
+    (request, since, is_sampled): ([u32; 3], Nanos, bool),
+) {
+    if since < now {
+        let outside = now.since(since);
+        interference.waited_for_admission(request[2], outside);
+        cold.waited_outside(outside);
+    }
+    if is_sampled && interference.begin([now, since, idle], request) {
+        cold.marks |= mark::SAMPLED;
+    }
 }
 
 /// Announces a new unit at the end of its lane to the policy, which admits it if it may go.
@@ -210,6 +243,26 @@ fn check_range(request: &Request, spec: &DiskSpec) -> Result<(), Refusal> {
         return Err(Refusal::ReadOnly);
     }
     Ok(())
+}
+
+/// Returns the first byte of a request on the device; 0 for a flush.
+#[inline(always)]
+fn address(request: &Request, spec: &DiskSpec) -> u64 {
+    match request.op {
+        Op::Flush => 0,
+        // Checked by `check_range`; wrapping saves a branch on this path.
+        _ => spec.base.wrapping_add(request.offset),
+    }
+}
+
+/// Returns bits of [`flag`] for the request's options.
+#[inline(always)]
+fn flags(request: &Request) -> u8 {
+    if request.fua | request.keep_allocated {
+        kind_of(request)
+    } else {
+        0
+    }
 }
 
 /// Bits of [`flag`] for the request's options; FUA only where the operation writes.

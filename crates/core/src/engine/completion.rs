@@ -4,11 +4,13 @@ use super::Engine;
 use super::directory::LeftClient;
 use super::in_flight::{end_shares, mark};
 use crate::attainment::Circumstances;
+use crate::interference::{Answered, Interference};
 use crate::roles::{Event, Interests};
+use crate::slots::mark as request_mark;
 use crate::stats::{Answer, Ledger};
 use crate::view::{Cold, Hot, Life, NIL, Queues, Requests, View, Vm, flag, pass_seconds, state};
 use tidegate_base::device::DeviceStats;
-use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, Outcome, VmId};
+use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::transfers::TransferOutcome;
 
@@ -41,7 +43,7 @@ fn write_down(
     ledger: &mut Ledger,
     of_vm: &mut Vm,
     (op, len): (Op, u32),
-    (account, behind): (Account, Option<VmId>),
+    account: Account,
     outcome: Outcome,
 ) {
     if outcome == Err(IoError::Cancelled) {
@@ -50,7 +52,6 @@ fn write_down(
     }
     let answer = Answer {
         account,
-        behind,
         len,
         op,
         well: outcome.is_ok(),
@@ -78,6 +79,62 @@ fn circumstances(
         answered: of_vm.answered,
         requests_per_1024_ios: requests.saturating_mul(1024) / ios,
         mean_device: Nanos(totals.device.0 / requests),
+    }
+}
+
+/// Returns the account of an answered request, complete also where it waited before it was taken.
+fn account_of(interference: &Interference, slot: u32, cold: &Cold, now: Nanos) -> Account {
+    let mut account = cold.account(now);
+    if cold.marks & request_mark::WAITED_OUTSIDE != 0 {
+        account.admission = interference.admission(slot);
+        account.device = account.device.since(account.admission);
+    }
+    account
+}
+
+/// Returns the account of an answered request that has marks, and ends its sample.
+#[cold]
+#[inline(never)]
+fn end_marked(
+    interference: &mut Interference,
+    (slot, hot, cold): (u32, &Hot, &Cold),
+    (now, device): (Nanos, &DeviceStats),
+) -> Account {
+    let account = account_of(interference, slot, cold, now);
+    if cold.marks & request_mark::SAMPLED != 0 {
+        let answered = Answered {
+            request: slot,
+            op: hot.op,
+            len: hot.len,
+            vm: hot.vm,
+            account: &account,
+            served: cold.served_at(),
+            succeeded: cold.error.is_none(),
+        };
+        interference.end([now, device.idle], device.seeks, &answered);
+    }
+    account
+}
+
+/// Enters the I/O in a slot, which has ended, into the trail of ended I/Os.
+#[inline(always)]
+fn note_io(engine: &mut Engine, slot: u32) {
+    let flight = engine.in_flight.io_at(slot);
+    let (io, queues) = (&flight.io, &engine.view.queues);
+    let took = || (queues.now).since(flight.started.max(queues.device.last_end));
+    let what = (io.op, io.addr, io.len);
+    if (engine.interference).io_ended(io.vm.index, what, took) {
+        engine.interference.catch_up(&engine.view);
+    }
+}
+
+/// Tells the samples among the requests of an I/O that its disk hung.
+#[cold]
+fn hung_io_ended(engine: &mut Engine, first: u32, reqs: u32) {
+    let mut slot = first;
+    for _ in 0..reqs {
+        engine.interference.hangs(slot);
+        slot = engine.view.queues.reqs.hot[slot as usize].chain_next;
     }
 }
 
@@ -207,7 +264,10 @@ impl Engine {
             hung.record_end(self.view.queues.now, disk, marks & mark::UNCOUNTED == 0);
         }
         if marks & mark::UNCOUNTED == 0 {
+            note_io(self, id.index);
             self.leave_device(id.index, outcome);
+        } else {
+            hung_io_ended(self, first, reqs);
         }
         if self.any_hung {
             // Before its requests end: a request that ends frees its slot, and parked units are
@@ -353,15 +413,12 @@ impl Engine {
     /// last.
     #[inline(always)]
     fn book_answer(&mut self, slot: u32, ends: bool) -> Option<Booked> {
+        let now = self.view.queues.now;
         let view = &mut self.view;
         let Queues {
-            now,
-            device,
-            reqs,
-            vms,
-            ..
+            device, reqs, vms, ..
         } = &mut view.queues;
-        let (now, free) = (*now, reqs.free);
+        let free = reqs.free;
         let (this, cold) = (&mut reqs.hot[slot as usize], &mut reqs.cold[slot as usize]);
         if ends {
             cold.part_ended(now);
@@ -370,12 +427,14 @@ impl Engine {
             }
         }
         let (vm, op, len) = (this.vm, this.op, this.len);
-        let behind = (cold.behind != NIL).then(|| vms[cold.behind as usize].id(cold.behind));
         let (of_vm, ledger) = (&mut vms[vm as usize], &mut view.ledgers[vm as usize]);
         pass_seconds(now, of_vm, ledger, true);
         let client = self.directory.request_left(cold.client);
         let outcome = cold.error.map_or(Ok(()), Err);
-        let account = cold.account(now);
+        let account = match cold.marks {
+            0 => cold.account(now),
+            _ => end_marked(&mut self.interference, (slot, this, cold), (now, device)),
+        };
         // A client's own memory is no budget's: the frontend returns nothing for it.
         let holds = this.flags & flag::HOLDS != 0 && !client.own_memory;
         self.done.push(Done {
@@ -389,17 +448,17 @@ impl Engine {
             payload: if holds { len } else { 0 },
         });
         reqs.free = this.vacate(slot, free);
-        write_down(ledger, of_vm, (op, len), (account, behind), outcome);
+        write_down(ledger, of_vm, (op, len), account, outcome);
         if of_vm.judged && op != Op::Flush {
-            let names = [vm, slot];
-            let is_late = (self.attainment)
-                .answered(now, names, len, outcome, || of_vm.state_at_close(device));
+            let is_late = (self.attainment).answered(now, [vm, slot], len, outcome, || {
+                of_vm.state_at_close(device)
+            });
             if is_late {
                 // Computed anew: keeping the account from above would spill it to memory for every
                 // request.
-                let account = cold.account(now);
-                let of = circumstances(ledger, of_vm, device, behind.is_some());
-                self.attainment.blame(names, &account, of);
+                let account = account_of(&self.interference, slot, cold, now);
+                let of = circumstances(ledger, of_vm, device, cold.is_behind_another());
+                self.attainment.blame([vm, slot], &account, of);
             }
         }
         let transfer_done = of_vm.has_transfer

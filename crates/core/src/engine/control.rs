@@ -27,6 +27,7 @@ impl Engine {
             self.directory.remove_disk(slot);
         }
         self.budgets.remove(vm as usize);
+        self.interference.remove(vm);
         self.budgets.feed_reads(&mut self.view, &mut self.active);
         let vacated = &mut self.view.queues.vms[vm as usize];
         vacated.life = Life::Free;

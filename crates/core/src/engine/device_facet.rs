@@ -7,6 +7,7 @@ use super::promises::Feasibility;
 use super::transfer_accounts;
 use super::{Engine, NIL};
 use crate::device_monitor::{DeviceAlert, Drift, LearntCap};
+use crate::interference::CostSource;
 use crate::queue_depth::{DepthBound, DepthTuning, DepthView};
 use crate::roles::{Event, SteppedDown, Waits};
 use crate::splitting::MaxIoShared;
@@ -130,6 +131,11 @@ impl<'a> Device<'a> {
     /// learnt since [`DeviceMut::import_costs`].
     pub fn export_costs(&self) -> Option<Blob> {
         self.engine.view.estimator().and_then(CostEstimator::export)
+    }
+
+    /// Origin of the device times by which waits are attributed to VMs.
+    pub fn cost_source(&self) -> CostSource {
+        self.engine.interference.cost_source()
     }
 
     /// Deliberate waits of the dispatcher in force; `None`: it never waits for requests that may

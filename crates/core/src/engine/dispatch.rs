@@ -4,10 +4,11 @@ use super::Engine;
 use super::active::IoStarted;
 use super::back_merge::Head;
 use super::in_flight::{InFlightIo, enter_shares, mark};
+use super::moment::Moment;
 use super::timers::debug_assert_to_come;
 use crate::device_monitor::window_meter::Kind;
 use crate::roles::{Interests, Pick};
-use crate::view::{Cold, Hot, NIL, Queues, Requests, View, Vm, flag, state, unlink};
+use crate::view::{Hot, NIL, Queues, Requests, View, Vm, flag, state, unlink};
 use tidegate_base::device::DeviceStats;
 use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{DeviceIo, Op, ReqId};
@@ -267,6 +268,7 @@ impl Engine {
                         // as units.
                         && hung.park(&mut self.view, &mut self.active, head.index)
                     {
+                        self.interference.hangs(head.index);
                         continue;
                     }
                     if let Some(started) = self.start_unit(head.index, max, held) {
@@ -333,7 +335,12 @@ impl Engine {
             self.control.release(&self.view, true)
         };
         let (io, flight) = self.in_flight.enter();
-        let going = Going::detach::<REST>(&mut self.view, flight, part, held, self.last_vm);
+        let before = Before {
+            held,
+            vm: self.last_vm,
+            position: self.interference.position(),
+        };
+        let going = Going::detach::<REST>(&mut self.view, flight, part, before);
         let (disk, base) = self.directory.id_and_base(going.disk);
         // Written in the slab in place: roles see this copy, and the driver gets a copy of it.
         flight.io.id = io;
@@ -396,8 +403,8 @@ impl Engine {
             let hot = &mut self.view.queues.reqs.hot[slot as usize];
             let cold = &mut self.view.queues.reqs.cold[slot as usize];
             hot.state = state::STARTED;
-            // Nothing holds a flush back but the device: its lane's gate does not matter.
-            cold.open(cold.arrived, Nanos::ZERO, Nanos::ZERO);
+            cold.end_flush_wait();
+            cold.served = self.interference.position() << 1;
             cold.part_started(self.view.queues.now);
             slot = hot.chain_next;
         }
@@ -471,6 +478,17 @@ impl Engine {
     }
 }
 
+/// State of the device just before an I/O starts.
+#[derive(Clone, Copy)]
+struct Before {
+    /// Time for which a learnt cap has held the I/O back.
+    held: Nanos,
+    /// Slot of the VM served last; `NIL`: none was.
+    vm: u32,
+    /// Position of the trail of ended I/Os.
+    position: u32,
+}
+
 /// Facts about an I/O that starts which its [`InFlightIo`] does not hold.
 struct Going {
     /// Handle of the unit.
@@ -529,15 +547,13 @@ fn leave_lane(
 
 impl Going {
     /// Takes the first bytes that are left of a unit, and the head of the unit behind it, out of
-    /// the lane, and describes the I/O in its flight. `held`: time for which a learnt cap has held
-    /// it back; `REST`: see [`Engine::start_io`].
+    /// the lane, and describes the I/O in its flight. `REST`: see [`Engine::start_io`].
     #[inline(always)]
     fn detach<const REST: bool>(
         view: &mut View,
         flight: &mut InFlightIo,
         part: Part,
-        held: Nanos,
-        last_vm: u32,
+        before: Before,
     ) -> Going {
         let Part { unit, len, head } = part;
         let queues = &mut view.queues;
@@ -571,8 +587,8 @@ impl Going {
             shut: of_vm.shut_time(op.lane(), now),
             // Deliberate waits ended before the pick: all their time is in the device's sum.
             deliberate: device.deliberate,
-            held,
-            behind: if last_vm == vm { NIL } else { last_vm },
+            held: before.held,
+            served: before.position << 1 | u32::from(before.vm != vm && before.vm != NIL),
         };
         let (addr, offset, first);
         if reqs == 1 {
@@ -601,95 +617,5 @@ impl Going {
             moment.take_along(view, flight, last_req, head);
         }
         going
-    }
-}
-
-/// Values common to all requests of an I/O that starts. Passed by value, so that they stay in
-/// registers where one request goes alone.
-#[derive(Clone, Copy)]
-struct Moment {
-    now: Nanos,
-    /// Total times for which their lane was shut, and the device deliberately left idle.
-    shut: Nanos,
-    deliberate: Nanos,
-    /// Time for which a learnt cap has held this I/O back; booked as device time, since without the
-    /// hold it would have waited behind the cap.
-    held: Nanos,
-    /// VM served last, for blame; `NIL`: the same VM as theirs.
-    behind: u32,
-}
-
-impl Moment {
-    /// Adds the head of the unit behind to an I/O whose last request is `last`.
-    #[inline(never)]
-    fn take_along(self, view: &mut View, flight: &mut InFlightIo, last: u32, head: Head) {
-        let Head { slot, bytes } = head;
-        let (ops, of_request) = self.take_head(view, last, slot, bytes);
-        flight.reqs += 1;
-        flight.io.first_ops += ops;
-        flight.io.first_bytes += of_request;
-        flight.io.len += bytes;
-        flight.io.whole_len = flight.io.len;
-    }
-
-    /// Links the first bytes of a request behind the request `last`; the rest waits on. Returns its
-    /// operations (0 or 1) and bytes that are served for the first time.
-    fn take_head(self, view: &mut View, last: u32, slot: u32, bytes: u32) -> (u32, u64) {
-        let View {
-            queues, ledgers, ..
-        } = view;
-        let Requests { hot, cold, .. } = &mut queues.reqs;
-        hot[last as usize].chain_next = slot;
-        let this = &mut hot[slot as usize];
-        let ledger = &mut ledgers[this.vm as usize];
-        ledger.merged();
-        ledger.at_once().split += 1;
-        let first = self.hand_out(this, &mut cold[slot as usize], bytes, false);
-        // A read got memory for all its bytes, so its rest holds that while it waits.
-        view.queues.count_holder(slot);
-        first
-    }
-
-    /// Marks `len` bytes of a request as handed out and settles its waiting. Returns (1, bytes of
-    /// the request) when it is served for the first time, otherwise (0, 0).
-    #[inline(always)]
-    fn hand_out(self, hot: &mut Hot, cold: &mut Cold, len: u32, merged: bool) -> (u32, u64) {
-        hot.issued += len;
-        if hot.issued == hot.len {
-            hot.state = state::STARTED;
-        }
-        if cold.outstanding == 0 {
-            cold.end_wait(self.now, merged, self.shut, self.deliberate);
-            let since = match self.held {
-                Nanos::ZERO => self.now,
-                held => cold.with_device_since(self.now, held),
-            };
-            cold.part_started(since);
-        } else {
-            cold.part_started(self.now);
-        }
-        // Requests that are split or go again are charged to the VM's rates only once.
-        if hot.flags & flag::CHARGED != 0 {
-            return (0, 0);
-        }
-        hot.flags |= flag::CHARGED;
-        cold.behind = self.behind;
-        (1, hot.len as u64)
-    }
-
-    /// Hands out the remaining bytes of all of a unit's requests, as [`Moment::hand_out`] does.
-    #[inline(never)]
-    fn hand_out_all(self, hot: &mut [Hot], cold: &mut [Cold], unit: u32) -> (u32, u64) {
-        let (reqs, mut slot) = (hot[unit as usize].unit_reqs, hot[unit as usize].chain_first);
-        let (mut first_ops, mut first_bytes) = (0, 0);
-        for _ in 0..reqs {
-            let (this, account) = (&mut hot[slot as usize], &mut cold[slot as usize]);
-            let (left, merged) = (this.len - this.issued, this.state == state::MERGED);
-            let (ops, bytes) = self.hand_out(this, account, left, merged);
-            first_ops += ops;
-            first_bytes += bytes;
-            slot = this.chain_next;
-        }
-        (first_ops, first_bytes)
     }
 }

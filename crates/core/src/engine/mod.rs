@@ -51,6 +51,7 @@ mod host_messages;
 mod hung;
 mod in_flight;
 mod measured_depth;
+mod moment;
 mod promises;
 mod request_budgets;
 mod timers;
@@ -74,6 +75,7 @@ pub use transfers::{Transfers, TransfersMut};
 pub use vms::{Vms, VmsMut};
 
 use crate::attainment::{Attainments, Dues};
+use crate::interference::Interference;
 use crate::limit_accounts::LimitAccounts;
 use crate::policy::Policy;
 use crate::roles::{Footprint, Stage};
@@ -106,6 +108,8 @@ pub struct Engine {
     in_flight: InFlight,
     flushes: FlushLane,
     attainment: Attainments,
+    /// Ledger of interference: for each VM the time of its requests by cause.
+    interference: Interference,
     /// Slot of the VM that was served last; `NIL`: none was.
     last_vm: u32,
     done: FinishedRequests,
@@ -145,6 +149,7 @@ impl Engine {
             in_flight: InFlight::new(config.device.depth),
             flushes: FlushLane::new(),
             attainment: Attainments::new(&config.device, config.max_requests),
+            interference: Interference::new(&config.device, config.max_requests),
             last_vm: NIL,
             done: FinishedRequests::with_capacity(config.max_requests as usize),
             control: DeviceControl::new(config.device.depth),
@@ -240,11 +245,13 @@ impl Engine {
                 + VmStats::HEAP_BYTES
                 + LimitAccounts::BYTES_PER_VM
                 + Attainments::BYTES_PER_VM
+                + Interference::BYTES_PER_VM
                 + regulator.vm_cold
                 + dispatcher.vm_cold,
             request: size_of::<Hot>()
                 + size_of::<Cold>()
                 + size_of::<Dues>()
+                + Interference::BYTES_PER_REQUEST
                 + regulator.request
                 + dispatcher.request,
         }

@@ -5,6 +5,7 @@ use super::disks::DiskSpec;
 use super::transfer_accounts;
 use super::{Engine, EngineError};
 use crate::attainment::{PartAttainment, PartRecord, PartSeconds, StateAtClose};
+use crate::interference::VmTimes;
 use crate::roles::Event;
 use crate::stats::{Ledger, VmStats};
 use crate::tuning::Tuning;
@@ -41,6 +42,21 @@ impl<'a> Vms<'a> {
     /// If the handle was never given out, or its VM was removed.
     pub fn vm_stats(&self, vm: VmId) -> Ref<'a, VmStats> {
         self.engine.view.stats(vm)
+    }
+
+    /// Time of a VM's requests since it was added, by cause, and the VMs behind which they were.
+    /// [`VmTimes::reply`] is zero: the engine does not know it.
+    ///
+    /// # Panics
+    /// If the handle was never given out, or its VM was removed.
+    pub fn times(&self, vm: VmId) -> VmTimes {
+        let stats = self.vm_stats(vm);
+        VmTimes {
+            requests: stats.total_ops(),
+            account: stats.account,
+            reply: Nanos::ZERO,
+            attribution: *self.engine.interference.attribution(vm.index()),
+        }
     }
 
     /// Bytes that a VM moved in each of the last seconds up to `now`, for its precision. The
@@ -173,6 +189,7 @@ impl VmsMut<'_> {
         }
         self.engine.budgets.add(slot, objective);
         self.engine.attainment.add(slot);
+        self.engine.interference.add(slot, generation);
         self.set_promise(slot, objective);
         self.engine.view.objectives[slot] = *objective;
         self.engine.view.allocations[slot] = 0;

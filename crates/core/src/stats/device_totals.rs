@@ -115,7 +115,6 @@ mod tests {
             let (op, len, well) = (Op::Read, 4096, n % 3 > 0);
             let answer = Answer {
                 account,
-                behind: None,
                 len,
                 op,
                 well,

@@ -22,6 +22,7 @@ mod engine_invariants;
 mod fifo;
 mod fit;
 mod hung;
+mod interference;
 mod limits;
 mod lottery;
 mod makespan;

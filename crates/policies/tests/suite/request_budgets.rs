@@ -248,7 +248,7 @@ fn a_vm_with_all_its_slots_taken_takes_none_from_others() {
 }
 
 #[test]
-fn the_wait_outside_is_queue_time() {
+fn the_wait_outside_is_time_before_admission() {
     let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
     let (vm, client) = crowd.clients[0];
     let came = crowd.driver.now;
@@ -271,7 +271,9 @@ fn the_wait_outside_is_queue_time() {
     ledger.accepted(came, client, taken.expect("taken"), &request);
     crowd.drain("one");
     let account = crowd.answered[&900].account;
-    assert!(account.queued >= Nanos(70 * MS), "{account:?}");
+    assert_eq!(account.admission, Nanos(70 * MS), "{account:?}");
+    let times = crowd.driver.engine.vms().times(vm);
+    assert_eq!(times.account.admission, Nanos(70 * MS));
     assert_eq!(account.regulated, Nanos::ZERO);
     assert_eq!(crowd.driver.engine.admission().holdings(vm).slots, 0);
 }

@@ -51,6 +51,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         stalled: 0,
         reply_time: Default::default(),
         stats: Box::new(VmStats::default()),
+        times: Box::default(),
         seconds: Default::default(),
         attainment: Vec::new(),
         tuning: None,

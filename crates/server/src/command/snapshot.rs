@@ -9,6 +9,7 @@ use tidegate_core::engine::DeviceStats;
 use tidegate_core::engine::Feasibility;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::LearntCosts;
+use tidegate_core::interference::VmTimes;
 use tidegate_core::objective::Objective;
 use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
@@ -104,6 +105,8 @@ pub struct VmSnapshot {
     pub stalled: u32,
     /// Counters since the VM was added.
     pub stats: Box<VmStats>,
+    /// Time of its requests since it was added by cause, the time until replies were sent included.
+    pub times: Box<VmTimes>,
     /// Bytes moved in each of the last seconds.
     pub seconds: BandwidthSamples,
     /// Attainment of each part of the objective.

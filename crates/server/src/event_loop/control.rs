@@ -3,12 +3,14 @@
 
 use std::sync::mpsc::TryRecvError;
 
+use tidegate_core::interference::VmTimes;
 use tidegate_core::objective::Objective;
+use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
 use super::respond;
-use super::{Loop, Phase, recording};
+use super::{Loop, Phase, Vm, recording};
 use crate::command::{
     Command, CommandError, DeviceSnapshot, DiskSnapshot, NewConnection, VmSnapshot,
 };
@@ -17,6 +19,18 @@ use crate::command::{
 fn add_connection(event_loop: &mut Loop, new: NewConnection) {
     let (frontends, mut ctx) = event_loop.frontends_and_context();
     frontends.add_connection(&mut ctx, new);
+}
+
+/// Returns the time of a VM's requests by cause. Replies are timed from the parse of a request on,
+/// so what is not in the engine's part of it counts as the reply's.
+fn vm_times(event_loop: &Loop, vm: &Vm) -> VmTimes {
+    let times = event_loop.engine.vms().times(vm.id);
+    let replies = vm.reply_time.iter();
+    let replied = replies.fold(Nanos::ZERO, |sum, it| sum + it.sum());
+    VmTimes {
+        reply: replied.since(times.account.total()),
+        ..times
+    }
 }
 
 impl Loop {
@@ -215,6 +229,7 @@ impl Loop {
             holdings: self.engine.admission().holdings(vm.id),
             stalled: vm.stalled.iter().map(|queue| queue.len() as u32).sum(),
             stats: Box::new(self.engine.vms().vm_stats(vm.id).clone()),
+            times: Box::new(vm_times(self, vm)),
             seconds: self.engine.vms().vm_seconds(self.now, vm.id),
             attainment: self.engine.vms().attainment(self.now, vm.id),
             tuning: self.engine.vms().tuning(vm.id),

@@ -260,7 +260,7 @@ fn request_time(vm: &VmSnapshot) -> Vec<(&'static str, f64)> {
     let account = &vm.stats.account;
     [
         ("throttled", account.regulated),
-        ("queued", account.queued),
+        ("queued", account.admission + account.queued),
         ("merged", account.merged_wait),
         ("anticipation", account.deliberate),
         ("device", account.device),

@@ -5,6 +5,7 @@
 use super::ledger::{Ledger, Part};
 use super::{Verdict, ensure};
 use core::ops::Deref;
+use tidegate_core::interference::{Interval, VmTimes};
 use tidegate_core::request::{Account, DeviceIo, Done, IoError, Op, VmId};
 use tidegate_core::stats::VmStats;
 use tidegate_core::time::Nanos;
@@ -77,6 +78,31 @@ impl Charges {
             Charges,
             counted == seen,
             "{vm:?} is counted {counted:?}; what was seen is {seen:?}"
+        );
+        Ok(())
+    }
+
+    /// Checks that the classes of a VM's time add up to the time of the requests that were answered
+    /// well, and that no VM is behind itself.
+    ///
+    /// # Errors
+    /// Fails when they do not.
+    pub fn check_times(&mut self, vm: VmId, times: &VmTimes) -> Verdict {
+        let interval = Interval::between(&VmTimes::default(), times);
+        let (counted, seen) = (interval.total(), self.tally(vm).time);
+        ensure!(
+            Charges,
+            counted == seen,
+            "the classes of {vm:?}'s time add up to {counted}; its requests took {seen}"
+        );
+        let own = interval.culprits.iter().find(|it| it.vm == vm);
+        ensure!(Charges, own.is_none(), "{vm:?} is behind itself: {own:?}");
+        ensure!(
+            Charges,
+            interval.samples <= interval.requests,
+            "{} requests of {vm:?} were sampled, of {}",
+            interval.samples,
+            interval.requests
         );
         Ok(())
     }

@@ -48,6 +48,7 @@ pub use distances::Distances;
 pub use promises::PromiseResult;
 pub use request_log::{Arrival, RequestEvent};
 pub use results::PrecisionResult;
+pub(crate) use results::{neighbours, times};
 pub use tally::{Tally, Times};
 pub use transfers::{Transfer, TransferDone, TransferTally};
 pub(crate) use vcpu_step::VcpuStep;
@@ -232,6 +233,7 @@ impl DeviceSim {
             .hosts
             .add_vm(self.now, state.host, vm, served_as, details.disk);
         state.engine = Some(engine);
+        state.details.last_id = Some(engine.0);
         if let Some(recorder) = self.request_log.recorder() {
             recorder.arrived(self.now, vm, &state.details.objective);
         }
@@ -259,11 +261,15 @@ impl DeviceSim {
         }
         if let Some((id, _)) = state.engine.take() {
             let Details {
-                past, objective, ..
+                past,
+                objective,
+                times,
+                ..
             } = &mut *state.details;
             let vms = self.hosts.engine(state.host).vms();
-            // Before the removal, after which the engine knows no attainment.
+            // Before the removal, after which the engine knows no attainment and no times.
             past.keep(vms, self.now, id, objective, None);
+            *times = vms.times(id);
             (self
                 .hosts
                 .engine_mut(state.host)

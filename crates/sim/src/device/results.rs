@@ -4,6 +4,7 @@ use super::promises::PromiseResult;
 use super::request_log::RequestLog;
 use super::{CountedModel, DeviceSim, Tally};
 use tidegate_core::engine::Engine;
+use tidegate_core::interference::VmTimes;
 use tidegate_core::precision::{INTERVAL_S, Precision};
 use tidegate_core::request::VmId;
 use tidegate_core::roles::Waits;
@@ -123,4 +124,24 @@ impl DeviceSim {
     pub fn policy(&self) -> &str {
         self.hosts.policy()
     }
+}
+
+/// Returns the time of a VM's requests since it came by cause, by its index in the scenario. All
+/// zero for a VM that has not come.
+pub(crate) fn times(sim: &DeviceSim, scenario_index: usize) -> VmTimes {
+    let vm = sim.vms.vm_of_scenario(scenario_index);
+    let vm = sim.vms.vm(vm.expect("the VM is on this device"));
+    match vm.id() {
+        Some(id) => sim.hosts.engine(vm.host).vms().times(id),
+        None => vm.details.times,
+    }
+}
+
+/// Returns the indices in the scenario of all VMs of a VM's host, with their handles in its engine.
+pub(crate) fn neighbours(sim: &DeviceSim, scenario_index: usize) -> Vec<(VmId, usize)> {
+    let vm = sim.vms.vm_of_scenario(scenario_index);
+    let host = sim.vms.vm(vm.expect("the VM is on this device")).host;
+    let vms = sim.vms.iter().filter(|vm| vm.host == host);
+    let known = vms.filter_map(|vm| Some((vm.details.last_id?, vm.details.scenario_index)));
+    known.collect()
 }

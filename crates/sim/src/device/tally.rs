@@ -171,6 +171,7 @@ impl Tally {
 
     /// Adds an account of time.
     fn account(&mut self, account: &Account) {
+        self.account.admission += account.admission;
         self.account.regulated += account.regulated;
         self.account.queued += account.queued;
         self.account.merged_wait += account.merged_wait;

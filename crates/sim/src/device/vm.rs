@@ -9,6 +9,7 @@ use core::ops::Range;
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 use tidegate_core::engine::DiskSpec;
+use tidegate_core::interference::VmTimes;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, Op, VmId};
 use tidegate_core::time::Nanos;
@@ -56,6 +57,10 @@ pub(super) struct Details {
     pub(super) past: PastPromises,
     /// Terms on which the next deadline transfer was admitted.
     pub(super) terms: Option<Admission>,
+    /// Time of its requests by cause, once it has left.
+    pub(super) times: VmTimes,
+    /// Handle that it has in the host's engine, or had.
+    pub(super) last_id: Option<VmId>,
 }
 
 impl Vm {
@@ -98,6 +103,8 @@ impl Vm {
                 objective: spec.objective,
                 past: PastPromises::default(),
                 terms: None,
+                times: VmTimes::default(),
+                last_id: None,
             }),
         }
     }

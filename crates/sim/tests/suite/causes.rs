@@ -1,7 +1,8 @@
 //! Causes of missed promises: who had the device while late requests waited.
 
-use crate::common::{DISK, read, vm};
+use crate::common::{DISK, near, read, run_with_rows, vm};
 use crate::world::with;
+use tidegate_sim::report::InterferenceReport;
 use tidegate_sim::world::World;
 
 /// Cause of the promise that VM `a` misses on a hard disk under `fifo`, beside VM `b`.
@@ -39,4 +40,62 @@ fn a_disk_that_is_too_slow_for_the_vm_alone_is_named_beside_a_small_neighbour() 
         let small = "rw = \"randread\"\nrate_iops = \"10 IOPS\"";
         assert_eq!(cause(depth, &deep, Some(small)), Some("device"), "{depth}");
     }
+}
+
+/// Sum of all classes of a VM's time.
+fn sum(times: &InterferenceReport) -> u64 {
+    times.admission_ns
+        + times.own_limit_ns
+        + times.others_ns
+        + times.own_requests_ns
+        + times.merged_ns
+        + times.deliberate_ns
+        + times.service_ns
+        + times.slow_device_ns
+        + times.unknown_ns
+}
+
+#[test]
+fn reports_divide_all_time_and_name_the_vms_behind_which_others_were() {
+    let writer = "rw = \"write\"\nbs = \"1 MiB\"\niodepth = 32";
+    let (report, rows) =
+        run_with_rows(&(DISK.to_owned() + &with("a", READER) + &with("b", writer)));
+    for name in ["a", "b"] {
+        let of_vm = vm(&report, name);
+        let (times, served) = (&of_vm.interference, &of_vm.served);
+        assert_eq!(times.requests, served.count);
+        near(
+            sum(times) as f64,
+            (served.mean_ns * served.count) as f64,
+            0.01,
+        );
+        // Rows add up to the whole.
+        let rows: Vec<_> = rows.iter().filter(|row| row.vm == name).collect();
+        assert_eq!(rows.len(), 60);
+        let all: u64 = rows.iter().map(|row| sum(&row.interference)).sum();
+        assert_eq!(all, sum(times));
+    }
+    let times = &vm(&report, "a").interference;
+    assert!(
+        times.others_ns as f64 > 0.8 * sum(times) as f64,
+        "{times:?}"
+    );
+    assert_eq!(times.behind[0].vm, "b");
+    let named: u64 = times
+        .behind
+        .iter()
+        .map(|it| it.waited_ns + it.inside_ns)
+        .sum();
+    assert_eq!(named + times.unnamed_ns, times.others_ns);
+}
+
+#[test]
+fn counts_begin_after_the_warm_up_and_stay_when_a_vm_has_left() {
+    let reader = with("a", READER).replace("disk =", "leaves = \"30 s\"\ndisk =");
+    let disk = DISK.replace("duration", "warm_up = \"10 s\"\nduration");
+    let (report, rows) = run_with_rows(&(disk + &reader + &with("b", "rw = \"write\"")));
+    let of_vm = vm(&report, "a");
+    assert_eq!(of_vm.interference.requests, of_vm.served.count);
+    let last = rows.iter().rev().find(|row| row.vm == "a");
+    assert_eq!(last.expect("it has rows").interference.requests, 0);
 }

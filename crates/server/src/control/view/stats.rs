@@ -7,6 +7,7 @@ use tidegate_api::stats::{
 };
 use tidegate_config::stat_views;
 use tidegate_core::bandwidth_samples::SECONDS_KEPT;
+use tidegate_core::interference::{Interval, VmTimes};
 use tidegate_core::request::{Lane, Op, VmId};
 use tidegate_core::stats::VmStats;
 
@@ -60,19 +61,22 @@ fn vm_stats(
         reply_time: by_direction(&|lane| stat_views::times(&vm.reply_time[lane as usize], buckets)),
         account: AccountView {
             regulated_ns: stats.account.regulated.0,
-            queued_ns: stats.account.queued.0,
+            // Clients know no time before admission: it counts as queued here.
+            queued_ns: (stats.account.admission + stats.account.queued).0,
             merged_wait_ns: stats.account.merged_wait.0,
             deliberate_ns: stats.account.deliberate.0,
             device_ns: stats.account.device.0,
         },
         think_time_ns: stats.think_time.0,
-        waited_behind: (stats.waited_behind())
-            .map(|(other, waited)| BehindView {
-                // The VM may have been removed since.
-                vm: (*names.get(&other).unwrap_or(&"(removed)")).to_owned(),
-                ns: waited.0,
-            })
-            .collect(),
+        waited_behind: (Interval::between(&VmTimes::default(), &vm.times)
+            .culprits
+            .iter())
+        .map(|culprit| BehindView {
+            // The VM may have been removed since.
+            vm: (*names.get(&culprit.vm).unwrap_or(&"(removed)")).to_owned(),
+            ns: culprit.total().0,
+        })
+        .collect(),
         sizes: sizes(stats),
         precision: stat_views::precision(&vm.precision(interval)),
         attainment: vm

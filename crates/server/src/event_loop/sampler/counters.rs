@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tidegate_core::attainment::{Cause, Part, PartSeconds};
+use tidegate_core::interference::{Interval, VmTimes};
 use tidegate_core::request::{Account, Op, VmId};
-use tidegate_core::stats::{BEHIND, Histogram, VmStats};
-use tidegate_core::time::Nanos;
+use tidegate_core::stats::{Histogram, VmStats};
 use tidegate_history::column::{Column, Values};
 use tidegate_history::latency::Latency;
 use tidegate_history::recorder;
@@ -13,15 +13,14 @@ use tidegate_history::sample::{Key, Sample};
 
 use super::removed;
 
-/// Counters of a VM at its last sample: some 400 bytes, and 4 for each bucket between its shortest
+/// Counters of a VM at its last sample: some 700 bytes, and 4 for each bucket between its shortest
 /// and its longest latency.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     key: Option<Key>,
     values: [u64; 7],
-    account: Account,
+    times: VmTimes,
     latency: Buckets,
-    behind: [(Option<VmId>, Nanos); BEHIND],
     parts: [PartSeconds; 5],
 }
 
@@ -116,7 +115,7 @@ impl Counters {
     /// `name_of` returns the name of another VM, unless it was removed.
     pub(super) fn difference<'a>(
         &mut self,
-        stats: &VmStats,
+        (stats, times): (&VmStats, &VmTimes),
         judged: Option<[PartSeconds; 5]>,
         name_of: impl Fn(VmId) -> Option<&'a str>,
     ) -> Sample {
@@ -125,13 +124,10 @@ impl Counters {
         for ((column, now), before) in now.into_iter().zip(&mut self.values) {
             values[column] = now.saturating_sub(std::mem::replace(before, now));
         }
-        let before = std::mem::replace(&mut self.account, stats.account);
-        let times = stats
-            .account
-            .to_nanos_array()
-            .into_iter()
-            .zip(before.to_nanos_array());
-        for (column, (now, before)) in Column::CAUSES.into_iter().zip(times) {
+        let before = std::mem::replace(&mut self.times, *times);
+        let times_of = |times: &VmTimes| stages(&times.account);
+        let stages = times_of(times).into_iter().zip(times_of(&before));
+        for (column, (now, before)) in Column::CAUSES.into_iter().zip(stages) {
             // Each sum is rounded, not the difference, so that nothing gets lost.
             values[column] = (now / 1000).saturating_sub(before / 1000);
         }
@@ -141,7 +137,7 @@ impl Counters {
         Sample {
             values,
             latency: self.latency.difference(&stats.latency),
-            behind: self.waited_behind(stats, name_of),
+            behind: waited_behind(&Interval::between(&before, times), name_of),
             ..Sample::default()
         }
     }
@@ -168,33 +164,31 @@ impl Counters {
             *before = now;
         }
     }
+}
 
-    /// Returns the VMs that were waited for since, with microseconds. An estimate, as the engine's
-    /// table is: an entry that is new in it has inherited the time of the one that it replaced.
-    fn waited_behind<'a>(
-        &mut self,
-        stats: &VmStats,
-        name_of: impl Fn(VmId) -> Option<&'a str>,
-    ) -> Vec<(Arc<str>, u64)> {
-        let mut now = [(None, Nanos::ZERO); BEHIND];
-        for (entry, (vm, waited)) in now.iter_mut().zip(stats.waited_behind()) {
-            *entry = (Some(vm), waited);
-        }
-        let before = std::mem::replace(&mut self.behind, now);
-        let least = before
-            .iter()
-            .map(|(_, waited)| *waited)
-            .min()
-            .unwrap_or_default();
-        let since = |&(vm, waited): &(Option<VmId>, Nanos)| {
-            let vm = vm?;
-            let known = before.iter().find(|(known, _)| *known == Some(vm));
-            let before = known.map_or(least, |(_, waited)| *waited);
-            let micros = (waited.0 / 1000).saturating_sub(before.0 / 1000);
-            (micros > 0).then(|| (name_of(vm).map_or_else(removed, Arc::from), micros))
-        };
-        now.iter().filter_map(since).collect()
-    }
+/// Returns the times of requests by stage in nanoseconds, in the order of [`Column::CAUSES`]. A
+/// sample has no time before admission: it counts as queueing.
+fn stages(account: &Account) -> [u64; 5] {
+    [
+        account.regulated.0,
+        (account.admission + account.queued).0,
+        account.merged_wait.0,
+        account.deliberate.0,
+        account.device.0,
+    ]
+}
+
+/// Returns the VMs behind which requests of an interval were, with microseconds.
+fn waited_behind<'a>(
+    interval: &Interval,
+    name_of: impl Fn(VmId) -> Option<&'a str>,
+) -> Vec<(Arc<str>, u64)> {
+    let culprits = interval.culprits.iter();
+    let behind = culprits.map(|it| (it.vm, it.total().0 / 1000));
+    behind
+        .filter(|&(_, micros)| micros > 0)
+        .map(|(vm, micros)| (name_of(vm).map_or_else(removed, Arc::from), micros))
+        .collect()
 }
 
 /// Returns the counters that a sample has, by column.
@@ -219,6 +213,7 @@ fn counts(stats: &VmStats) -> [(Column, u64); 7] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::time::Nanos;
     use tidegate_history::latency::upper_bound_ns;
 
     #[test]

@@ -299,8 +299,8 @@ impl Sampler {
         let judged = engine.vms_mut().close_attainment(*now, id);
         let mut counters = vms[at].sampled.counters.take().unwrap_or_default();
         let of_engine = engine.vms();
-        let stats = of_engine.vm_stats(id);
-        let mut sample = counters.difference(&stats, judged, |vm| vms.name_of(vm));
+        let (stats, times) = (of_engine.vm_stats(id), of_engine.times(id));
+        let mut sample = counters.difference((&stats, &times), judged, |vm| vms.name_of(vm));
         sample.values[Column::Pending] = of_engine.pending(id).into();
         sample.values[Column::InFlight] = of_engine.in_flight(id).into();
         let vm = &mut vms[at];

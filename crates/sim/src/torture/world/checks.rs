@@ -83,7 +83,8 @@ impl Checks {
         if !self.ledger.is_live(vm) {
             return Ok(());
         }
-        self.charges.check(vm, engine.vms().vm_stats(vm))
+        self.charges.check(vm, engine.vms().vm_stats(vm))?;
+        self.charges.check_times(vm, &engine.vms().times(vm))
     }
 
     /// Guaranteed part of the request slots of a client's VM; 0 for a VM that is gone.

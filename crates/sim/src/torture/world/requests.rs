@@ -125,7 +125,8 @@ impl TortureWorld<'_, '_> {
         self.record(EventKind::Answered, figures);
         let account = &done.account;
         // Times of requests are part of the digest, so that a change of them shows.
-        for part in [account.regulated, account.queued, account.device] {
+        let waited = account.admission + account.queued;
+        for part in [account.regulated, waited, account.device] {
             self.journal.mix(part.0);
         }
         let entry = &self.checks.ledger.entries[number as usize];

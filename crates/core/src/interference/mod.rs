@@ -1,0 +1,326 @@
+//! Ledger of interference: the time of each VM's requests by cause, and the VMs behind which they
+//! were.
+//!
+//! The stages of a request's [`Account`] are exact. They do not tell whose I/Os a request waited
+//! for, before the device and inside of it; that is found for a *sample* of the requests:
+//!
+//! ```text
+//!   arrives          goes to the device        answered
+//!      |--- wait ----------|--- inside ------------|
+//!      a                   b                       c      positions in the trail of ended I/Os
+//! ```
+//!
+//! Every I/O that ends is one entry of the `trail`. When a sampled request is answered, its wait is
+//! divided among the VMs whose I/Os ended from *a* to *b*, in proportion to their estimated device
+//! time (`costs`), and its time inside among those from *b* to *c* (`split`). Time in which the
+//! device did far less than it usually does is the device's own. The parts go to the VM's `row`,
+//! times the number of requests for which the sample stands (`sampler`); [`Interval`] scales them
+//! to the exact time.
+//!
+//! A request costs a comparison at its arrival, an I/O a store at its end, and a request that is
+//! not sampled nothing else. After start nothing is allocated. `docs/interference.md` describes
+//! what is assumed.
+
+mod costs;
+mod row;
+mod sampler;
+mod split;
+mod times;
+mod trail;
+
+pub use costs::CostSource;
+pub use row::{Attribution, CULPRITS, Culprit, PhaseTimes};
+pub use times::{CLASSES, Class, CulpritTime, Interval, VmTimes};
+
+use crate::view::View;
+use costs::Costs;
+use row::Row;
+use sampler::Sampler;
+use split::{Parts, UsualTimes};
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::request::{Account, Op, VmId};
+use tidegate_base::time::Nanos;
+use trail::{Composition, POSITIONS, Trail};
+
+/// Requests that are sampled at a time, at most.
+const SAMPLES: usize = 64;
+/// Requests of one VM that are sampled at a time, at most: others find room beside it.
+const SAMPLES_OF_VM: usize = SAMPLES / 4;
+/// I/Os after which the sampler follows the VMs' rates.
+const CATCH_UP_IOS: u32 = 16;
+/// Time after which the table of costs is renewed.
+const COSTS_AGE: Nanos = Nanos::SECOND;
+
+/// Request that is sampled.
+struct Sample {
+    /// Slot of the request.
+    request: u32,
+    /// Slot of its VM.
+    vm: u32,
+    /// Requests for which it stands.
+    weight: u32,
+    /// Position of the trail at its arrival.
+    from: u32,
+    arrived: Nanos,
+    /// Total idle time of the device at its arrival.
+    idle: Nanos,
+    /// The disk of the request hung meanwhile.
+    hung: bool,
+}
+
+/// Answered request, as its slot and its account describe it.
+pub(crate) struct Answered<'a> {
+    /// Slot of the request.
+    pub request: u32,
+    pub op: Op,
+    pub len: u32,
+    /// Slot of its VM.
+    pub vm: u32,
+    pub account: &'a Account,
+    /// Position of the trail when it first went to the device.
+    pub served: u32,
+    pub succeeded: bool,
+}
+
+/// Ledger of interference of a device.
+pub(crate) struct Interference {
+    trail: Trail,
+    sampler: Sampler,
+    samples: Vec<Sample>,
+    rows: Vec<Row>,
+    /// Generation of the VM in each slot.
+    generations: Vec<u32>,
+    costs: Costs,
+    usual: UsualTimes,
+    /// Time from which on the table of costs is renewed.
+    renew_costs_at: Nanos,
+    /// Time before admission of each request that has some, by slot.
+    admission: Vec<u64>,
+}
+
+impl Interference {
+    /// Memory in bytes of a VM, and of a request slot.
+    pub(crate) const BYTES_PER_VM: usize =
+        size_of::<Row>() + size_of::<u32>() + Sampler::BYTES_PER_VM;
+    pub(crate) const BYTES_PER_REQUEST: usize = size_of::<u64>();
+
+    /// Creates the ledger of a device without VMs.
+    pub(crate) fn new(device: &DeviceSpec, requests: u32) -> Interference {
+        Interference {
+            trail: Trail::new(),
+            sampler: Sampler::new(),
+            samples: Vec::with_capacity(SAMPLES),
+            rows: Vec::new(),
+            generations: Vec::new(),
+            costs: Costs::assumed(device),
+            usual: UsualTimes::new(),
+            renew_costs_at: Nanos::ZERO,
+            admission: vec![0; requests as usize],
+        }
+    }
+
+    /// Begins with a VM that was added.
+    pub(crate) fn add(&mut self, vm: usize, generation: u32) {
+        if self.rows.len() <= vm {
+            self.rows.resize(vm + 1, Row::default());
+            self.generations.resize(vm + 1, 0);
+        }
+        self.generations[vm] = generation;
+        self.rows[vm] = Row::default();
+        self.sampler.add(vm);
+    }
+
+    /// Forgets the I/Os of a VM whose slot becomes free: they are none of the slot's next VM.
+    pub(crate) fn remove(&mut self, vm: u32) {
+        self.trail.forget(vm);
+    }
+
+    /// Origin of the estimated device times.
+    pub(crate) fn cost_source(&self) -> CostSource {
+        self.costs.source()
+    }
+
+    /// Times of a VM's sampled requests.
+    pub(crate) fn attribution(&self, vm: usize) -> &Attribution {
+        &self.rows[vm].attribution
+    }
+
+    /// Returns whether request number `arrived` of a VM is to be sampled.
+    #[inline(always)]
+    pub(crate) fn is_due(&self, vm: u32, arrived: u32) -> bool {
+        self.sampler.is_due(vm, arrived)
+    }
+
+    /// Begins to sample the request in a slot, number `arrived` of its VM. Returns whether there
+    /// was room for it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin(
+        &mut self,
+        [now, since, idle]: [Nanos; 3],
+        [vm, arrived, request]: [u32; 3],
+    ) -> bool {
+        let samples = &self.samples;
+        let of_vm = || samples.iter().filter(|it| it.vm == vm).count();
+        let has_room = || samples.len() < SAMPLES && of_vm() < SAMPLES_OF_VM;
+        let Some(weight) = self
+            .sampler
+            .take(now, vm, arrived, self.trail.position(), has_room)
+        else {
+            return false;
+        };
+        self.samples.push(Sample {
+            request,
+            vm,
+            weight,
+            from: self.trail.position() & POSITIONS,
+            arrived: since,
+            idle,
+            hung: false,
+        });
+        true
+    }
+
+    /// Records the time that the request in a slot waited before it was taken.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn waited_for_admission(&mut self, request: u32, time: Nanos) {
+        self.admission[request as usize] = time.0;
+    }
+
+    /// Time that the request in a slot waited before it was taken, as recorded.
+    pub(crate) fn admission(&self, request: u32) -> Nanos {
+        Nanos(self.admission[request as usize])
+    }
+
+    /// Position of the trail now, modulo 2^31.
+    #[inline(always)]
+    pub(crate) fn position(&self) -> u32 {
+        self.trail.position() & POSITIONS
+    }
+
+    /// Records that an I/O has ended. Returns whether [`Interference::catch_up`] is due. `took`:
+    /// time since the I/O before it ended, or since its own start if that was later.
+    #[inline(always)]
+    pub(crate) fn io_ended(
+        &mut self,
+        vm: u32,
+        (op, addr, len): (Op, u64, u32),
+        took: impl FnOnce() -> Nanos,
+    ) -> bool {
+        if op.merges() {
+            self.trail.data_ended(vm, op == Op::Write, addr, len);
+        } else {
+            self.trail.other_ended(vm, took());
+        }
+        self.trail.position().is_multiple_of(CATCH_UP_IOS)
+    }
+
+    /// Follows the VMs' rates, and what is known of costs.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn catch_up(&mut self, view: &View) {
+        let now = view.queues.now;
+        let arrived = |vm: usize| view.queues.vms[vm].arrived;
+        self.sampler.catch_up(now, self.trail.position(), arrived);
+        if now >= self.renew_costs_at {
+            self.renew_costs_at = now + COSTS_AGE;
+            self.costs
+                .update(view.profile.as_deref(), view.estimator.as_deref());
+        }
+    }
+
+    /// Records that the disk of the request in a slot hangs, if the request is sampled.
+    #[cold]
+    pub(crate) fn hangs(&mut self, request: u32) {
+        let sample = self.samples.iter_mut().find(|it| it.request == request);
+        if let Some(sample) = sample {
+            sample.hung = true;
+        }
+    }
+
+    /// Ends the sample of a request that was answered.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end(&mut self, [now, idle]: [Nanos; 2], serial: bool, of: &Answered) {
+        let place = self.samples.iter().position(|it| it.request == of.request);
+        let Some(place) = place else {
+            return;
+        };
+        let sample = self.samples.swap_remove(place);
+        if !of.succeeded {
+            // Accounts of failed requests are not summed either.
+            return;
+        }
+        let idle = idle.since(sample.idle).0;
+        let end = self.position();
+        let before = self.trail.composition(sample.from, of.served, &self.costs);
+        let after = self.trail.composition(of.served, end, &self.costs);
+        let Account { queued, device, .. } = *of.account;
+        let (waits, inside) = if sample.hung {
+            let slow = |time: Nanos| Parts {
+                slow: time.0,
+                ..Parts::default()
+            };
+            (slow(queued), slow(device))
+        } else {
+            let whole = before.with(&after);
+            let busy = now.since(sample.arrived).0.saturating_sub(idle);
+            // A time that a limit of the VM's own or the dispatcher's choice took says nothing of
+            // the device's pace.
+            if of.account.regulated + of.account.deliberate == Nanos::ZERO {
+                let learns = (busy, whole.total, whole.ios);
+                self.costs.learn_pace(now, sample.arrived, learns);
+            }
+            // A request that was split waits between its parts as well.
+            let waited_for = if before.total == 0 { &whole } else { &before };
+            let waits = split::of_wait(queued.0, idle, waited_for, of.vm, &self.costs);
+            let what = (of.op, of.len, of.vm);
+            let usual = &mut self.usual;
+            let inside = usual.divide(what, device.0, &after, serial, &self.costs);
+            usual.learn(now, of.op, of.len, device.0);
+            (waits, inside)
+        };
+        self.add_to_row(of.vm, sample.weight, [(&before, waits), (&after, inside)]);
+    }
+
+    /// Adds the parts of a sample's wait and of its time inside the device to its VM's row.
+    fn add_to_row(
+        &mut self,
+        vm: u32,
+        weight: u32,
+        [(before, waits), (after, inside)]: [(&Composition, Parts); 2],
+    ) {
+        let weigh = |time: u64| time.saturating_mul(u64::from(weight));
+        let row = &mut self.rows[vm as usize];
+        // Each VM's part of the others' time, by its part of their I/Os.
+        let share = |composition: &Composition, parts: &Parts, of: u32| {
+            let others = composition.total - composition.of(vm);
+            let part = u128::from(parts.others) * u128::from(composition.of(of));
+            part.checked_div(u128::from(others)).unwrap_or(0) as u64
+        };
+        let mut left = [waits.others, inside.others];
+        let both = before.with(after);
+        for (other, _) in both.each().filter(|&(other, _)| other != vm) {
+            let times = [share(before, &waits, other), share(after, &inside, other)];
+            left = [left[0] - times[0], left[1] - times[1]];
+            let id = VmId {
+                index: other,
+                generation: self.generations[other as usize],
+            };
+            row.add(id, weigh(times[0]), weigh(times[1]));
+        }
+        let attribution = &mut row.attribution;
+        let phases = [
+            (&mut attribution.waited, waits, left[0]),
+            (&mut attribution.inside, inside, left[1]),
+        ];
+        for (phase, parts, left) in phases {
+            phase.own += Nanos(weigh(parts.own));
+            phase.others += Nanos(weigh(left));
+            phase.slow += Nanos(weigh(parts.slow));
+            phase.rest += Nanos(weigh(parts.rest));
+        }
+        row.end_sample();
+    }
+}

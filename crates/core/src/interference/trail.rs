@@ -1,0 +1,256 @@
+//! Trail of ended I/Os: which VM's I/Os the device has ended last, in a ring.
+//!
+//! An I/O costs one store. What the I/Os of a span of time cost is computed only for requests that
+//! are sampled, and then from at most [`WALK`] entries.
+
+use super::costs::Costs;
+use tidegate_base::random::mix;
+use tidegate_base::time::Nanos;
+
+/// Ended I/Os that are remembered. A longer span counts by its last ones.
+pub(super) const LEN: usize = 4096;
+/// Entries from which the composition of a span is computed.
+const WALK: u32 = 24;
+/// VMs that a composition tells apart.
+const VMS: usize = 12;
+/// Positions are compared modulo 2^31, because a request stores them in 31 bits.
+pub(super) const POSITIONS: u32 = u32::MAX >> 1;
+
+/// Bits of [`Entry::what`]; the bits below them are a value, whose unit depends on them.
+const WRITE: u32 = 1 << 31;
+const SEQUENTIAL: u32 = 1 << 30;
+/// The I/O is no read or write: the value is its time in units of 64 ns, not its bytes.
+const TIMED: u32 = 1 << 29;
+const VALUE: u32 = TIMED - 1;
+const TIME_UNIT_LOG2: u32 = 6;
+
+/// Ended I/O, in eight bytes.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Slot of the VM.
+    vm: u32,
+    what: u32,
+}
+
+/// Largest sum of costs: some years, and sums of a few do not overflow.
+const COST_MAX: u64 = 1 << 57;
+
+/// Slot in entries of VMs that were removed.
+const REMOVED: u32 = u32::MAX;
+
+/// Ring of the I/Os that ended last.
+pub(super) struct Trail {
+    entries: Box<[Entry; LEN]>,
+    /// Number of I/Os that have ended, modulo 2^32.
+    position: u32,
+    /// First address behind the read or write that ended last.
+    end: u64,
+}
+
+/// Device time that VMs' I/Os took in a span, in estimated nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Composition {
+    vms: [(u32, u64); VMS],
+    used: usize,
+    /// I/Os of VMs beyond [`VMS`], and of those that were removed.
+    pub rest: u64,
+    /// All I/Os.
+    pub total: u64,
+    /// Number of I/Os.
+    pub ios: u32,
+}
+
+impl Composition {
+    const NONE: Composition = Composition {
+        vms: [(REMOVED, 0); VMS],
+        used: 0,
+        rest: 0,
+        total: 0,
+        ios: 0,
+    };
+
+    fn add(&mut self, vm: u32, cost: u64) {
+        self.total += cost;
+        let known = self.vms[..self.used].iter_mut().find(|(it, _)| *it == vm);
+        if let Some((_, sum)) = known {
+            *sum += cost;
+        } else if vm == REMOVED || self.used == VMS {
+            self.rest += cost;
+        } else {
+            self.vms[self.used] = (vm, cost);
+            self.used += 1;
+        }
+    }
+
+    /// Time of a VM's I/Os.
+    pub(super) fn of(&self, vm: u32) -> u64 {
+        self.each().find(|&(it, _)| it == vm).map_or(0, |it| it.1)
+    }
+
+    /// VMs by their slots, with the time of their I/Os.
+    pub(super) fn each(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.vms[..self.used].iter().copied()
+    }
+
+    /// Adds the I/Os of another span.
+    pub(super) fn with(mut self, other: &Composition) -> Composition {
+        other.each().for_each(|(vm, cost)| self.add(vm, cost));
+        self.total += other.rest;
+        self.rest += other.rest;
+        self.ios += other.ios;
+        self
+    }
+}
+
+impl Trail {
+    pub(super) fn new() -> Trail {
+        let vacant = Entry {
+            vm: REMOVED,
+            what: 0,
+        };
+        Trail {
+            entries: Box::new([vacant; LEN]),
+            position: 0,
+            end: 0,
+        }
+    }
+
+    /// Number of I/Os that have ended, modulo 2^32.
+    #[inline(always)]
+    pub(super) fn position(&self) -> u32 {
+        self.position
+    }
+
+    /// Records the end of a read or write.
+    #[inline(always)]
+    pub(super) fn data_ended(&mut self, vm: u32, is_write: bool, addr: u64, len: u32) {
+        let sequential = u32::from(addr == self.end);
+        self.end = addr.wrapping_add(u64::from(len));
+        let kind = (u32::from(is_write) * WRITE) | (sequential * SEQUENTIAL);
+        let what = kind | (len & VALUE);
+        self.push(Entry { vm, what });
+    }
+
+    /// Records the end of another I/O, which had the device for `took`.
+    #[cold]
+    pub(super) fn other_ended(&mut self, vm: u32, took: Nanos) {
+        let units = (took.0 >> TIME_UNIT_LOG2).min(u64::from(VALUE)) as u32;
+        let what = TIMED | units;
+        self.push(Entry { vm, what });
+    }
+
+    #[inline(always)]
+    fn push(&mut self, entry: Entry) {
+        self.entries[self.position as usize % LEN] = entry;
+        self.position = self.position.wrapping_add(1);
+    }
+
+    /// Computes which VMs' I/Os ended from one position to another, both modulo 2^31.
+    pub(super) fn composition(&self, from: u32, to: u32, costs: &Costs) -> Composition {
+        let steps = to.wrapping_sub(from) & POSITIONS;
+        let back = self.position.wrapping_sub(from) & POSITIONS;
+        // The oldest entries of a long span may be overwritten.
+        let lost = back.saturating_sub(LEN as u32).min(steps);
+        let (first, known) = (from.wrapping_add(lost), steps - lost);
+        let mut composition = Composition::NONE;
+        if known == 0 {
+            return composition;
+        }
+        let visited = known.min(WALK);
+        for walk in 0..u64::from(visited) {
+            // A random entry of each of `visited` equal parts: entries at equal distances would
+            // all be of one VM where VMs take turns.
+            let part = |n: u64| n * u64::from(known) / u64::from(visited);
+            let (begin, end) = (part(walk), part(walk + 1));
+            let within = mix(walk << 32 | u64::from(first)) % (end - begin);
+            let at = first.wrapping_add((begin + within) as u32);
+            let entry = self.entries[at as usize % LEN];
+            composition.add(entry.vm, cost_of(entry.what, costs));
+        }
+        let scale = |cost: &mut u64| {
+            let all = u128::from(*cost) * u128::from(steps) / u128::from(visited);
+            *cost = u64::try_from(all).unwrap_or(u64::MAX).min(COST_MAX);
+        };
+        composition.vms.iter_mut().for_each(|(_, cost)| scale(cost));
+        scale(&mut composition.rest);
+        // From the parts, so that these add up to it.
+        composition.total = composition.rest + composition.each().map(|it| it.1).sum::<u64>();
+        composition.ios = steps;
+        composition
+    }
+
+    /// Makes the entries of a VM that was removed belong to none.
+    pub(super) fn forget(&mut self, vm: u32) {
+        let of_vm = self.entries.iter_mut().filter(|entry| entry.vm == vm);
+        of_vm.for_each(|entry| entry.vm = REMOVED);
+    }
+}
+
+/// Returns the estimated device time of an entry.
+fn cost_of(what: u32, costs: &Costs) -> u64 {
+    let value = what & VALUE;
+    if what & TIMED != 0 {
+        return costs.of_time(u64::from(value) << TIME_UNIT_LOG2);
+    }
+    costs.of_data(what & WRITE != 0, what & SEQUENTIAL != 0, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit_costs() -> Costs {
+        Costs::constant(1000)
+    }
+
+    #[test]
+    fn a_span_is_divided_by_the_vms_whose_ios_ended_in_it() {
+        let mut trail = Trail::new();
+        for n in 0..18 {
+            trail.data_ended(n % 3, false, 0, 4096);
+        }
+        let all = trail.composition(0, 18, &unit_costs());
+        assert_eq!((all.of(0), all.of(2), all.ios), (6000, 6000, 18));
+        let none = trail.composition(12, 12, &unit_costs());
+        assert_eq!((none.total, none.ios), (0, 0));
+        let last = trail.composition(16, 18, &unit_costs());
+        assert_eq!((last.of(0), last.of(1), last.of(2)), (0, 1000, 1000));
+    }
+
+    #[test]
+    fn vms_that_take_turns_have_equal_parts_of_a_long_span() {
+        let mut trail = Trail::new();
+        for n in 0..20_000 {
+            trail.data_ended(n % 2, false, 0, 4096);
+        }
+        let all = trail.composition(0, 20_000, &unit_costs());
+        assert_eq!(all.ios, 20_000);
+        assert_eq!(all.total, 20_000_000);
+        let part = all.of(0) as f64 / all.total as f64;
+        assert!((0.3..0.7).contains(&part), "{part}");
+    }
+
+    #[test]
+    fn positions_wrap_around() {
+        let mut trail = Trail::new();
+        trail.position = u32::MAX - 5;
+        let from = trail.position & POSITIONS;
+        for n in 0..10 {
+            trail.data_ended(n % 2, false, 0, 4096);
+        }
+        let all = trail.composition(from, trail.position() & POSITIONS, &unit_costs());
+        assert_eq!((all.ios, all.of(0), all.of(1)), (10, 5000, 5000));
+    }
+
+    #[test]
+    fn removed_vms_and_those_beyond_the_table_are_the_rest() {
+        let mut trail = Trail::new();
+        for vm in 0..20 {
+            trail.data_ended(vm, true, 0, 4096);
+        }
+        trail.forget(0);
+        let all = trail.composition(0, 20, &unit_costs());
+        assert_eq!((all.of(0), all.of(1), all.rest), (0, 1000, 8000));
+        assert_eq!(all.total, 20_000);
+    }
+}
