@@ -82,6 +82,10 @@ fuzz-long: ## Fuzz each target, or TARGET=name, for half an hour, two at a time
 torture: build ## Torture the engine under faults: 5000 seeds, or ARGS="--minutes 60"
 	@$(TIDEGATE) torture $(or $(ARGS),--seeds 5000)
 
+.PHONY: culprits
+culprits: ## Plant culprits on all devices under many policies: is the right one named in 95 % of the windows?
+	@cargo test --locked --release -p tidegate-sim --test suite culprits:: -- --include-ignored --nocapture $(ARGS)
+
 .PHONY: soak
 soak: build ## Soak the daemon: verified I/O while clients are killed and policies change, 10 minutes
 	@scripts/setup bench

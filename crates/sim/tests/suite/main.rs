@@ -3,6 +3,7 @@
 mod cached_writes;
 mod causes;
 mod common;
+mod culprits;
 mod device_control;
 mod device_rows;
 mod fit;

@@ -109,6 +109,8 @@ pub(crate) struct Lab {
     pub(crate) alerts: Vec<(Nanos, DeviceAlert)>,
     /// Times at which guests submit again.
     again: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// Span in which the device reports no end of an I/O.
+    stall: (Nanos, Nanos),
 }
 
 impl Lab {
@@ -131,11 +133,33 @@ impl Lab {
             had: Vec::new(),
             alerts: Vec::new(),
             again: BinaryHeap::new(),
+            stall: (Nanos::ZERO, Nanos::ZERO),
         }
+    }
+
+    /// Draws guests' addresses from another seed.
+    pub(crate) fn seed(&mut self, seed: u64) {
+        self.random = SplitMix64::new(seed);
+    }
+
+    /// Lets the device report no end of an I/O for a time, beginning after another one.
+    pub(crate) fn stall(&mut self, after: Nanos, time: Nanos) {
+        let begin = self.driver.now + after;
+        self.stall = (begin, begin + time);
     }
 
     pub(crate) fn guest(&mut self, objective: &Objective, work: Work) {
         let vm = self.driver.vm(objective);
+        self.guest_of(vm, work);
+    }
+
+    /// Adds a background process of the host.
+    pub(crate) fn background(&mut self, work: Work) {
+        let vm = self.driver.try_background(&Objective::default());
+        self.guest_of(vm.expect("there is room"), work);
+    }
+
+    fn guest_of(&mut self, vm: VmId, work: Work) {
         let base = self.guests.len() as u64 * DISK;
         self.guests.push(Worker {
             guest: self.driver.guest_at(vm, base, DISK),
@@ -204,6 +228,9 @@ impl Lab {
                 } else {
                     guest.work.op
                 };
+                if request.op == Op::Flush {
+                    request = Request::flush(tag as u64);
+                }
                 let taken = self.driver.request(guest.guest.client, request);
                 taken.expect("there is room");
                 guest.outstanding += 1;
@@ -239,7 +266,10 @@ impl Lab {
         loop {
             self.ask();
             self.dispatch();
-            let ends = self.model().next_completion().unwrap_or(Nanos::MAX);
+            let mut ends = self.model().next_completion().unwrap_or(Nanos::MAX);
+            if (self.stall.0..self.stall.1).contains(&ends) {
+                ends = self.stall.1;
+            }
             let timer = self.driver.engine.next_timeout().unwrap_or(Nanos::MAX);
             let again = self.again.peek().map_or(Nanos::MAX, |due| due.0.0);
             let next = ends.min(timer).min(again);

@@ -5,5 +5,5 @@ mod cap;
 mod costs;
 mod depth;
 mod drift;
-mod lab;
+pub(crate) mod lab;
 mod splitting;

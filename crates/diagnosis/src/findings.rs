@@ -1,0 +1,452 @@
+//! Findings, verdict and remedies.
+
+mod sentences;
+
+use crate::causes::{Cause, Means};
+use crate::{DeviceFacts, Party, Traffic, Victim};
+use serde::Serialize;
+use tidegate_core::interference::{Class, CostSource};
+use tidegate_core::request::VmId;
+
+/// Growth of the mean or of the 99th percentile from which a VM counts as slower than before.
+const SLOWER: f64 = 1.25;
+/// Smallest share of the time that is a finding.
+const FINDING_MIN: f64 = 0.05;
+/// Part of the largest culprit's time from which another VM is named beside it.
+const NAMED_MIN: f64 = 0.25;
+/// Samples below which shares are rough, and below which they are good.
+const SAMPLES_FEW: u64 = 10;
+const SAMPLES_GOOD: u64 = 50;
+
+/// Main cause of a VM's request time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Other VMs: [`Diagnosis::culprits`].
+    Others,
+    /// The VM's own limit.
+    OwnLimit,
+    /// The VM's own requests.
+    OwnLoad,
+    /// Nobody, the device.
+    Device,
+    /// The policy's deliberate waits.
+    Policy,
+    /// Replies that were not sent at once.
+    Reply,
+    /// The VM was no slower than before.
+    NotSlower,
+    /// The VM had no requests in the interval.
+    NoRequests,
+    /// No cause is known for most of the time.
+    Unknown,
+}
+
+/// Time that the shares of findings are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// All time of the interval's requests.
+    Total,
+    /// Time that a request took more than before.
+    Increase,
+}
+
+/// Reliability of a share.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Few samples.
+    Low,
+    /// Some samples, or device times that are assumed.
+    Medium,
+    /// Many samples, or exact counters.
+    High,
+}
+
+/// Change that may help.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Remedy {
+    /// A limit on a VM. The rate, half of its present one, is to start from.
+    Limit {
+        /// Name of the VM.
+        vm: String,
+        /// Bandwidth in bytes a second; 0: the VM moves no data.
+        bytes_per_s: u64,
+        /// Requests a second.
+        iops: u64,
+    },
+    /// A reservation for the VM that is explained, of its present rate.
+    Reserve {
+        /// Requests a second.
+        iops: u64,
+    },
+    /// A higher limit, or none, for the VM that is explained.
+    RaiseLimit,
+    /// Fewer requests at a time, or a faster device.
+    LessLoad,
+    /// A look at the device: its log, its temperature, its free space.
+    CheckDevice,
+    /// Another policy, or its parameters for deliberate waits.
+    OtherPolicy,
+}
+
+/// Traffic of a culprit in the interval.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CulpritFacts {
+    /// Requests a second.
+    pub iops: f64,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+    /// Mean size of its reads and writes in bytes; 0 without any.
+    pub mean_size: u64,
+    /// Most of its requests: `reads`, `writes` or `flushes`.
+    pub mostly: &'static str,
+    /// The VM has a limit.
+    pub limited: bool,
+    /// The VM is a background process of the host.
+    pub background: bool,
+}
+
+/// Longest I/O of the device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LongestIoFacts {
+    /// Time that it took, in nanoseconds.
+    pub ns: u64,
+    /// Name of its VM; `None`: not known.
+    pub vm: Option<String>,
+    /// True for a flush.
+    pub is_flush: bool,
+}
+
+/// Cause with its part of the time.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Finding {
+    /// Cause.
+    pub cause: Cause,
+    /// Name of the VM, where one is the cause; `(removed)` for one that is gone.
+    pub vm: Option<String>,
+    /// Part of the time, 0 to 1; see [`Diagnosis::basis`].
+    pub share: f64,
+    /// Mean time of a request of this cause, in nanoseconds.
+    pub mean_ns: u64,
+    /// Mean time before; `None`: there is nothing to compare with.
+    pub before_ns: Option<u64>,
+    /// Traffic of the VM; `None`: no VM is the cause, or it is gone.
+    pub culprit: Option<CulpritFacts>,
+    /// Reliability of the share.
+    pub confidence: Confidence,
+    /// Changes that may help, the most likely first.
+    pub remedies: Vec<Remedy>,
+}
+
+/// Fact that a diagnosis lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gap {
+    /// No request was sampled: whose requests it waited for is not known.
+    NoSamples,
+    /// Few requests were sampled: shares are rough.
+    FewSamples,
+    /// There is nothing to compare with.
+    NoBaseline,
+    /// Device times are assumed, so others' parts may be off.
+    AssumedCosts,
+    /// Requests were not recorded, so remedies cannot be simulated.
+    NoRecording,
+}
+
+/// Explanation of a VM's request times in an interval.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Diagnosis {
+    /// Name of the VM that is explained.
+    pub vm: String,
+    /// Main cause.
+    pub verdict: Verdict,
+    /// VMs to blame if others are the main cause, the largest first.
+    pub culprits: Vec<String>,
+    /// Time that shares are of.
+    pub basis: Basis,
+    /// Mean latency in nanoseconds.
+    pub mean_ns: u64,
+    /// 99th percentile of the latency in nanoseconds; `None`: not known.
+    pub p99_ns: Option<u64>,
+    /// 99th percentile before; `None`: not known.
+    pub p99_before_ns: Option<u64>,
+    /// Time in which the busy device ended nothing, in nanoseconds.
+    pub stalled_ns: u64,
+    /// The VM's disk hung.
+    pub hung: bool,
+    /// Longest I/O of the device; `None`: not known.
+    pub longest_io: Option<LongestIoFacts>,
+    /// Causes, the largest first.
+    pub findings: Vec<Finding>,
+    /// Facts that are missing.
+    pub gaps: Vec<Gap>,
+}
+
+/// Explains the request times of a VM.
+pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Diagnosis {
+    let interval = &victim.now.interval;
+    let means = Means::of(interval);
+    let usual = victim.usual.filter(|it| it.interval.requests > 0);
+    let before = usual.map(|it| Means::of(&it.interval));
+    let p99 = [Some(victim.now), usual].map(|it| it.and_then(|it| it.p99));
+    let slower = before.as_ref().map(|before| {
+        let tail = match p99 {
+            [Some(now), Some(before)] => now.0 as f64 > before.0 as f64 * SLOWER,
+            _ => false,
+        };
+        tail || means.total() > before.total() * SLOWER
+    });
+    let growth = before.as_ref().map(|before| means.growth(before));
+    let (basis, parts) = match (slower, growth) {
+        (Some(true), Some(growth)) => (Basis::Increase, growth),
+        _ => (Basis::Total, means.clone()),
+    };
+    let mut verdict = verdict_of(&parts);
+    if interval.requests == 0 {
+        verdict = Verdict::NoRequests;
+    } else if slower == Some(false) {
+        verdict = Verdict::NotSlower;
+    }
+    let context = Context {
+        victim,
+        parties,
+        device,
+        means: &means,
+        before: before.as_ref(),
+    };
+    Diagnosis {
+        vm: victim.name.to_owned(),
+        verdict,
+        culprits: if verdict == Verdict::Others {
+            context.culprits(&parts)
+        } else {
+            Vec::new()
+        },
+        basis,
+        mean_ns: means.total() as u64,
+        p99_ns: p99[0].map(|it| it.0),
+        p99_before_ns: p99[1].map(|it| it.0),
+        stalled_ns: device.stalled.0,
+        hung: device.hung,
+        longest_io: device.longest.map(|it| LongestIoFacts {
+            ns: it.took.0,
+            vm: it.vm.map(str::to_owned),
+            is_flush: it.is_flush,
+        }),
+        findings: context.findings(&parts),
+        gaps: context.gaps(),
+    }
+}
+
+/// Returns the main cause, all other VMs counting as one.
+fn verdict_of(parts: &Means) -> Verdict {
+    let candidates = [
+        (Verdict::Others, parts.behind_others()),
+        (Verdict::OwnLimit, parts.time(Cause::OwnLimit)),
+        (Verdict::OwnLoad, parts.time(Cause::OwnLoad)),
+        (Verdict::Device, parts.time(Cause::Device)),
+        (Verdict::Policy, parts.time(Cause::Policy)),
+        (Verdict::Reply, parts.time(Cause::Reply)),
+    ];
+    let largest = (candidates.into_iter()).fold((Verdict::Unknown, 0.0), |best, it| {
+        if it.1 > best.1 { it } else { best }
+    });
+    if largest.1 > parts.time(Cause::Unknown) {
+        largest.0
+    } else {
+        Verdict::Unknown
+    }
+}
+
+/// All that findings are made of.
+struct Context<'a> {
+    victim: &'a Victim<'a>,
+    parties: &'a [Party<'a>],
+    device: &'a DeviceFacts<'a>,
+    means: &'a Means,
+    before: Option<&'a Means>,
+}
+
+impl Context<'_> {
+    fn party(&self, vm: VmId) -> Option<&Party<'_>> {
+        self.parties.iter().find(|it| it.vm == vm)
+    }
+
+    fn name(&self, vm: VmId) -> String {
+        self.party(vm).map_or("(removed)", |it| it.name).to_owned()
+    }
+
+    /// VMs that are to blame, the largest first.
+    fn culprits(&self, parts: &Means) -> Vec<String> {
+        let mut vms = parts.vms.clone();
+        vms.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let largest = vms.first().map_or(0.0, |it| it.1);
+        let named = vms
+            .iter()
+            .filter(|it| it.1 >= largest * NAMED_MIN && it.1 > 0.0);
+        named.map(|it| self.name(it.0)).collect()
+    }
+
+    fn findings(&self, parts: &Means) -> Vec<Finding> {
+        let total = parts.total();
+        if total <= 0.0 {
+            return Vec::new();
+        }
+        let of_vms = parts.vms.iter().map(|&(vm, time)| {
+            let times = (
+                time,
+                self.means.behind(vm),
+                self.before.map(|it| it.behind(vm)),
+            );
+            self.finding(Cause::Vm, Some(vm), times, total)
+        });
+        let of_causes = parts.causes.iter().map(|&(cause, time)| {
+            let before = self.before.map(|it| it.time(cause));
+            self.finding(cause, None, (time, self.means.time(cause), before), total)
+        });
+        let all = of_vms.chain(of_causes);
+        let mut findings: Vec<_> = all.filter(|it| it.share >= FINDING_MIN).collect();
+        findings.sort_by(|a, b| {
+            let order = b.share.total_cmp(&a.share);
+            order.then(a.cause.cmp(&b.cause)).then(a.vm.cmp(&b.vm))
+        });
+        findings
+    }
+
+    fn finding(
+        &self,
+        cause: Cause,
+        vm: Option<VmId>,
+        (part, mean, before): (f64, f64, Option<f64>),
+        total: f64,
+    ) -> Finding {
+        let party = vm.and_then(|vm| self.party(vm));
+        Finding {
+            cause,
+            vm: vm.map(|vm| self.name(vm)),
+            share: part / total,
+            mean_ns: mean as u64,
+            before_ns: before.map(|it| it as u64),
+            culprit: party.map(|party| self.culprit_facts(party)),
+            confidence: self.confidence(cause),
+            remedies: self.remedies(cause, party),
+        }
+    }
+
+    fn confidence(&self, cause: Cause) -> Confidence {
+        match cause {
+            Cause::OwnLimit | Cause::Policy | Cause::Reply => return Confidence::High,
+            Cause::Unknown => return Confidence::Low,
+            Cause::Vm | Cause::OtherVms | Cause::OwnLoad | Cause::Device => {}
+        }
+        let by_samples = match self.victim.now.interval.samples {
+            0..SAMPLES_FEW => Confidence::Low,
+            SAMPLES_FEW..SAMPLES_GOOD => Confidence::Medium,
+            _ => Confidence::High,
+        };
+        match self.device.costs {
+            CostSource::Assumed => by_samples.min(Confidence::Medium),
+            CostSource::Learnt | CostSource::Profile => by_samples,
+        }
+    }
+
+    fn remedies(&self, cause: Cause, party: Option<&Party>) -> Vec<Remedy> {
+        match cause {
+            Cause::Vm => {
+                let limit = party.map(|party| {
+                    let half = |n: u64| (self.per_s(n) / 2.0) as u64;
+                    let Traffic {
+                        bytes_read,
+                        bytes_written,
+                        ..
+                    } = party.traffic;
+                    Remedy::Limit {
+                        vm: party.name.to_owned(),
+                        bytes_per_s: half(bytes_read + bytes_written),
+                        iops: half(requests(&party.traffic)),
+                    }
+                });
+                limit.into_iter().chain(self.reservation()).collect()
+            }
+            Cause::OtherVms => self.reservation().into_iter().collect(),
+            Cause::OwnLimit => vec![Remedy::RaiseLimit],
+            Cause::OwnLoad => vec![Remedy::LessLoad],
+            Cause::Device => vec![Remedy::CheckDevice],
+            Cause::Policy => vec![Remedy::OtherPolicy],
+            Cause::Reply | Cause::Unknown => Vec::new(),
+        }
+    }
+
+    /// Reservation of the victim's present rate, if it has none.
+    fn reservation(&self) -> Option<Remedy> {
+        let iops = self.per_s(self.victim.now.interval.requests).ceil() as u64;
+        (!self.victim.reserved).then_some(Remedy::Reserve { iops })
+    }
+
+    /// Rate of something that was counted in the interval.
+    fn per_s(&self, count: u64) -> f64 {
+        let span = self.victim.now.span.as_secs_f64();
+        if span > 0.0 { count as f64 / span } else { 0.0 }
+    }
+
+    fn culprit_facts(&self, party: &Party) -> CulpritFacts {
+        let Traffic {
+            reads,
+            writes,
+            flushes,
+            bytes_read,
+            bytes_written,
+        } = party.traffic;
+        let bytes = bytes_read + bytes_written;
+        CulpritFacts {
+            iops: self.per_s(requests(&party.traffic)),
+            bytes_per_s: self.per_s(bytes),
+            mean_size: bytes.checked_div(reads + writes).unwrap_or(0),
+            mostly: if flushes > reads.max(writes) {
+                "flushes"
+            } else if bytes_written > bytes_read {
+                "writes"
+            } else {
+                "reads"
+            },
+            limited: party.limited,
+            background: party.background,
+        }
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        let interval = &self.victim.now.interval;
+        // Times that are divided by samples.
+        let divided = [
+            Class::Others,
+            Class::OwnRequests,
+            Class::Service,
+            Class::SlowDevice,
+            Class::Unknown,
+        ];
+        let divided = divided.iter().any(|&it| interval.time(it).0 > 0);
+        let samples = match interval.samples {
+            0 if divided => Some(Gap::NoSamples),
+            1..SAMPLES_FEW if divided => Some(Gap::FewSamples),
+            _ => None,
+        };
+        let is_assumed = divided && self.device.costs == CostSource::Assumed;
+        [
+            samples,
+            self.before.is_none().then_some(Gap::NoBaseline),
+            is_assumed.then_some(Gap::AssumedCosts),
+            (!self.device.recorded).then_some(Gap::NoRecording),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+fn requests(traffic: &Traffic) -> u64 {
+    traffic.reads + traffic.writes + traffic.flushes
+}
