@@ -19,6 +19,7 @@ use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 use tidegate_units::human::bytes as bytes_text;
 
+use crate::output;
 use crate::problem::{self, Problem};
 
 /// Maximum number of symbolic links followed in a row, as in Linux.
@@ -59,6 +60,39 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     new.write_all(bytes)
         .with_context(|| format!("cannot write {}", path.display()))?;
     new.commit()
+}
+
+/// File that a command writes at its end. It is created at the begin, so that a wrong path is an
+/// error before a long run.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    path: PathBuf,
+    file: Replacement,
+}
+
+impl NewFile {
+    /// Creates an empty file, which is not in its place yet.
+    ///
+    /// # Errors
+    /// If the path is not a regular file, or cannot be written.
+    pub(crate) fn create(path: &Path) -> Result<NewFile> {
+        Ok(NewFile {
+            path: path.to_owned(),
+            file: Replacement::create(path)?,
+        })
+    }
+
+    /// Writes the whole text, puts the file in its place and reports its name on standard error.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn finish(mut self, text: &str) -> Result<()> {
+        let written = self.file.write_all(text.as_bytes());
+        written.with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.file.commit()?;
+        output::tell(format_args!("wrote {}", self.path.display()));
+        Ok(())
+    }
 }
 
 /// New content of a file, which replaces the old one atomically once it is whole. Without

@@ -24,7 +24,7 @@ pub(crate) struct Key {
     pub(crate) scenario: String,
     /// Hash of everything simulated and of the simulator's version.
     pub(crate) digest: String,
-    /// Policies of the devices with their parameters.
+    /// Policies of the devices, each with the parameters that are not at their defaults.
     pub(crate) policy: String,
     /// vCPU scheduler; `None`: no host CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +86,34 @@ impl Results {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Gives results of earlier builds, which spelt policies with all of their parameters, the keys
+    /// that they have in this build. Everything else of a key is the same: the digest covers the
+    /// policy.
+    pub(crate) fn respell<'a>(&mut self, keys: impl Iterator<Item = &'a Key>) {
+        let without_policy = |key: &Key| Key {
+            policy: String::new(),
+            ..key.clone()
+        };
+        let known: BTreeMap<Key, String> = (self.all.keys())
+            .map(|key| (without_policy(key), key.policy.clone()))
+            .collect();
+        for key in keys
+            .filter(|key| !self.all.contains_key(key))
+            .collect::<Vec<_>>()
+        {
+            let Some(policy) = known.get(&without_policy(key)) else {
+                continue;
+            };
+            let old = Key {
+                policy: policy.clone(),
+                ..key.clone()
+            };
+            if let Some(report) = self.all.remove(&old) {
+                self.all.insert(key.clone(), report);
+            }
+        }
     }
 
     /// Returns the result for `key`, with the stored key.
@@ -224,6 +252,36 @@ mod tests {
             drop(results);
             assert_eq!(fs::read(&path).expect("kept"), bytes, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn results_under_another_spelling_of_their_policy_are_found() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("results.jsonl");
+        let mut results = Results::open(&path, false).expect("new");
+        let spelt = |policy: &str, seed| Key {
+            policy: policy.to_owned(),
+            ..key(seed)
+        };
+        let old = "fifo{\"slack\": 1}";
+        results.append(spelt(old, 1), report()).expect("writable");
+        results
+            .append(spelt("fifo", 2), report())
+            .expect("writable");
+        let wanted: Vec<Key> = (1..=3).map(key).collect();
+        results.respell(wanted.iter());
+        let found: Vec<bool> = wanted
+            .iter()
+            .map(|key| results.get(key).is_some())
+            .collect();
+        assert_eq!(found, [true, true, false]);
+        assert!(results.get(&spelt(old, 1)).is_none());
+        results.finish().expect("writable");
+        let lines = fs::read_to_string(&path).expect("kept");
+        assert!(
+            !lines.contains("slack") && lines.lines().count() == 2,
+            "{lines}"
+        );
     }
 
     #[test]

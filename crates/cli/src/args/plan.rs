@@ -19,6 +19,9 @@ pub(crate) struct PlanArgs {
     /// Share of a device's capacity that may be promised, up to "100 %"
     #[arg(long, value_name = "PERCENT", default_value = "80 %", value_parser = parse_headroom)]
     pub(crate) headroom: Thousandths,
+    /// Write the plan to FILE as a page for a browser
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
     /// Cost of sequential requests where VMs share a device
     #[arg(long, value_enum, default_value = "blended")]
     pub(crate) streams: StreamsArg,

@@ -79,6 +79,11 @@ pub(crate) struct SimArgs {
     /// Write promises, latencies and loads over time to FILE as a page for a browser
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
+    /// Draw throughput and latency over time on the terminal
+    #[arg(long)]
+    pub(crate) plot: bool,
+    #[command(flatten)]
+    pub(crate) plots: PlotArgs,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
 }
@@ -136,6 +141,12 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "FILE", default_value = "sweep.jsonl",
           value_hint = ValueHint::FilePath)]
     pub(crate) results: PathBuf,
+    /// Write the results of each VM and seed to FILE as CSV
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) per_seed: Option<PathBuf>,
+    /// Write means and differences between policies to FILE as a page for a browser
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
     /// Simulate everything again, ignoring the results file
     #[arg(long)]
     pub(crate) fresh: bool,

@@ -16,6 +16,20 @@ pub(crate) struct DiskArg(pub(crate) Vec<(String, String)>);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seeds(pub(crate) Vec<u64>);
 
+impl std::fmt::Display for Seeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let in_a_row = self
+            .0
+            .windows(2)
+            .all(|two| two[0].checked_add(1) == Some(two[1]));
+        if let ([first, .., last], true) = (self.0.as_slice(), in_a_row) {
+            return write!(f, "{first} to {last}");
+        }
+        let seeds: Vec<String> = self.0.iter().map(u64::to_string).collect();
+        f.write_str(&seeds.join(", "))
+    }
+}
+
 /// Parses a number of minutes, with decimals.
 pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
     let minutes = text.parse::<f64>().ok();

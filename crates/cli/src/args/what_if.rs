@@ -34,6 +34,9 @@ pub(crate) struct WhatIfArgs {
     /// Device model [default: that of the recording, if it has one]
     #[arg(long, value_name = "MODEL", add = completion::models())]
     pub(crate) device: Option<String>,
+    /// Write results, and each VM over time under each policy, to FILE as a page for a browser
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
     /// Replay a recording from which requests are missing
     #[arg(long)]
     pub(crate) allow_gaps: bool,

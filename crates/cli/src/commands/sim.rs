@@ -73,8 +73,14 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         ));
     }
     let report = world.report();
-    files.finish(world.scenario(), &report)?;
+    let over_time = files.finish(world.scenario(), &report)?;
     printer.report(&report)?;
+    if let Some(over_time) = over_time {
+        // Plots are for people: beside JSON and CSV only a file is written.
+        let terminal = args.plot && out.format() == Format::Table;
+        let results = (world.scenario(), &report);
+        over_time.draw(results, terminal, &args.plots, out)?;
+    }
     if out.format() == Format::Table {
         let took = began.elapsed().as_secs_f64();
         output::tell(format_args!(
@@ -97,7 +103,7 @@ struct Printer {
 }
 
 /// Columns of rates and latencies in CSV; their names carry the unit.
-const RATE_COLUMNS: [&str; 12] = [
+pub(super) const RATE_COLUMNS: [&str; 12] = [
     "iops",
     "read_iops",
     "write_iops",

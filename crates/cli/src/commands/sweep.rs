@@ -12,6 +12,10 @@ use std::thread;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
+use tidegate_config::policy_view;
+use tidegate_core::part::ParamInfo;
+use tidegate_core::policy::Policy;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Cell as TableCell, Table, Tone, csv_record};
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::seed::{fnv1a, fnv1a_from};
@@ -19,10 +23,15 @@ use tidegate_sim::world::World;
 use tidegate_units::human::duration;
 
 use crate::args::{Format, SweepArgs};
+use crate::atomic_file::NewFile;
 use crate::output::{self, Output};
 use crate::progress;
 use crate::results::{Key, Results};
 use crate::simulate::{self, Changes, Ready};
+
+mod differences;
+mod page;
+mod per_seed;
 
 /// Simulation of a sweep: a scenario, and the key of its result, which has the seed.
 struct Cell {
@@ -32,7 +41,10 @@ struct Cell {
 
 pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
     let grid = grid(args)?;
+    let per_seed = args.per_seed.as_deref().map(NewFile::create).transpose()?;
+    let report = args.report.as_deref().map(NewFile::create).transpose()?;
     let mut results = Results::open(&args.results, args.fresh)?;
+    results.respell(grid.iter().map(|cell| &cell.key));
     let missing: Vec<&Cell> = (grid.iter())
         .filter(|cell| results.get(&cell.key).is_none())
         .collect();
@@ -51,6 +63,12 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
     let of_grid: Vec<(&Key, &Value)> = (grid.iter())
         .filter_map(|cell| results.get(&cell.key))
         .collect();
+    if let Some(file) = per_seed {
+        file.finish(&per_seed::csv(&of_grid))?;
+    }
+    if let Some(file) = report {
+        file.finish(&page::page(&of_grid, &args.seeds.to_string()))?;
+    }
     show(&of_grid, out)
 }
 
@@ -105,14 +123,43 @@ fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
 
 /// Returns the key of a scenario, without its final seed.
 fn key(ready: &Ready) -> Key {
-    // The parameters are part of the key, so that a sweep over them keeps every result.
-    let policies = (ready.scenario.devices.iter()).map(|d| format!("{:?}", d.scheduling.policy));
+    let policies = ready.scenario.devices.iter();
+    let mut policies: Vec<String> = policies
+        .map(|device| in_words(&device.scheduling.policy))
+        .collect();
+    // One name stands for all devices if they have the same policy.
+    policies.dedup();
     Key {
         scenario: ready.file.display().to_string(),
         digest: format!("{:016x}", digest(&ready.scenario)),
-        policy: policies.collect::<Vec<_>>().join("; "),
+        policy: policies.join("; "),
         scheduler: (ready.scenario.cpu).map(|cpu| cpu.scheduler.name().to_owned()),
         seed: ready.scenario.frame.seed,
+    }
+}
+
+/// Returns the name of a policy with the parameters that are not at their defaults, as the
+/// configuration has them: `mclock (cost_size = 1 MiB)`. Two policies of a sweep that differ have
+/// different words.
+fn in_words(policy: &PolicySpec) -> String {
+    let defaults = PolicySpec::named(policy.name());
+    let is_default = |info: &ParamInfo, value: u64| {
+        let of_policy = defaults.as_ref().map_or(&[][..], |it| it.params());
+        let preset = of_policy.iter().find(|param| param.0.name == info.name);
+        value == preset.map_or(info.default, |param| param.1)
+    };
+    let changed = policy
+        .params()
+        .iter()
+        .filter(|(info, value)| !is_default(info, *value));
+    let changed = changed.map(|&(info, value)| {
+        let value = policy_view::with_unit(info.kind, value);
+        format!("{} = {value}", info.name)
+    });
+    let changed: Vec<String> = changed.collect();
+    match changed.is_empty() {
+        true => policy.name().to_owned(),
+        false => format!("{} ({})", policy.name(), changed.join(", ")),
     }
 }
 
@@ -404,16 +451,9 @@ fn table(all: &[Summary]) -> Table {
             scenario = &s.scenario;
             table.line(TableCell::from(scenario).tone(Tone::Strong));
         }
-        let kept = format!("{} of {}", s.promises_kept, s.promises);
-        let kept = match s.promises {
-            0 => TableCell::from("-"),
-            n if n == s.promises_kept => TableCell::from(kept).tone(Tone::Good),
-            _ => TableCell::from(kept).tone(Tone::Bad),
-        };
         let cells = [
             TableCell::from(s.vm.as_str()),
-            // Only the name; the results file has the parameters.
-            s.policy.split('{').next().unwrap_or_default().into(),
+            s.policy.as_str().into(),
             s.seeds.to_string().into(),
             format!("{:.1}", s.iops.mean).into(),
             format!("{:.1}", s.iops.min).into(),
@@ -423,7 +463,7 @@ fn table(all: &[Summary]) -> Table {
             p99(s.latency_p99_ns.max),
             percent(s.absolute_error_percent),
             percent(s.variability_percent),
-            kept,
+            page::kept_of(s.promises_kept, s.promises),
         ];
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let cpus = s.cpus.map(|cpus| format!("{:.2}", cpus.mean));

@@ -18,10 +18,15 @@ use tidegate_sim::world::World;
 use tidegate_units::human::{count, duration, percent, rate};
 
 use crate::args::{ObjectivePart, WhatIfArgs};
+use crate::atomic_file::NewFile;
+use crate::html_report::over_time::OverTime;
+use crate::html_report::plots::VmOverTime;
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
 use crate::simulate::find_model;
+
+mod page;
 
 /// Requests of a recording that are read into memory, some 100 bytes each with their replay.
 const REQUESTS_MAX: usize = 20_000_000;
@@ -51,7 +56,7 @@ pub(super) fn run(args: &WhatIfArgs, out: Output) -> Result<()> {
     // The simulation needs the requests in another form; those of the file are not needed twice.
     drop(recording);
     let objectives = objectives(&what_if, &args.objectives)?;
-    let mut runs = vec![(None, BTreeMap::new())];
+    let mut runs: Vec<Run> = vec![(None, BTreeMap::new())];
     if args.policies.is_empty() && !objectives.is_empty() {
         runs.push((Some(what_if.policy().clone()), objectives.clone()));
     }
@@ -62,26 +67,62 @@ pub(super) fn run(args: &WhatIfArgs, out: Output) -> Result<()> {
         let policy = if is_own { own } else { policy };
         runs.push((Some(policy.clone()), objectives.clone()));
     }
-    let total = what_if.duration.0 / 1_000_000 * runs.len() as u64;
-    let mut progress = DelayedBar::new(total, "simulating");
-    let mut reports = Vec::new();
-    for (done, (policy, objectives)) in runs.iter().enumerate() {
-        let before = what_if.duration.0 / 1_000_000 * done as u64;
-        let scenario = what_if.scenario(policy.as_ref(), objectives);
-        let mut world = World::new(scenario.map_err(wrong)?, None);
-        while !world.is_over() {
-            world.step(&mut |_| {});
-            let name = policy.as_ref().map_or("its own policy", Policy::name);
-            progress.set(before + world.now().0 / 1_000_000, || name.to_owned());
-        }
-        reports.push((policy.clone(), world.report()));
-    }
-    drop(progress);
+    let page = args.report.as_deref().map(NewFile::create).transpose()?;
+    let results = simulate(&what_if, &runs, page.is_some()).map_err(wrong)?;
+    let (reports, past): (Vec<_>, Vec<_>) = results.into_iter().unzip();
     let answer = Answer::new(&what_if, &model.name, &reports, gaps, missing);
+    if let Some(page) = page {
+        let html = page::page(&answer, &file.display().to_string(), &reports, &past);
+        page.finish(&html)?;
+    }
     if out.is_json() {
         return out.json(&answer);
     }
     Ok(out.text(&answer.text(out))?)
+}
+
+/// Policy of a run, with changed objectives; `None`: the recording's own.
+type Run = (Option<PolicySpec>, BTreeMap<usize, Objective>);
+
+/// Policy of a run, with its report.
+type RunReport = (Option<PolicySpec>, Report);
+
+/// Simulates all runs. Returns the policy and the report of each with its VMs over time, which are
+/// empty unless `over_time` is set.
+fn simulate(
+    what_if: &WhatIf,
+    runs: &[Run],
+    over_time: bool,
+) -> Result<Vec<(RunReport, Vec<VmOverTime>)>, WhatIfError> {
+    let of_run = what_if.duration.0 / 1_000_000;
+    let mut progress = DelayedBar::new(of_run * runs.len() as u64, "simulating");
+    let mut results = Vec::new();
+    for (done, (policy, objectives)) in runs.iter().enumerate() {
+        let before = of_run * done as u64;
+        let scenario = what_if.scenario(policy.as_ref(), objectives)?;
+        let interval = over_time.then(|| OverTime::interval(&scenario));
+        let mut world = World::new(scenario, interval);
+        let mut past = over_time.then(|| {
+            world.keep_operations();
+            OverTime::begin(&mut world)
+        });
+        while !world.is_over() {
+            world.step(&mut |row| {
+                if let Some(past) = &mut past {
+                    past.row(row);
+                }
+            });
+            if let Some(past) = &mut past {
+                past.step(&mut world);
+            }
+            let name = policy.as_ref().map_or("its own policy", Policy::name);
+            progress.set(before + world.now().0 / 1_000_000, || name.to_owned());
+        }
+        let report = world.report();
+        let vms = past.map_or_else(Vec::new, |past| past.vms(world.scenario(), &report));
+        results.push(((policy.clone(), report), vms));
+    }
+    Ok(results)
 }
 
 /// Reads a recording; one with gaps only if that is allowed.
@@ -192,7 +233,7 @@ impl Answer {
     fn new(
         what_if: &WhatIf,
         model: &str,
-        reports: &[(Option<PolicySpec>, Report)],
+        reports: &[RunReport],
         gaps: usize,
         missing: u64,
     ) -> Answer {
@@ -200,7 +241,7 @@ impl Answer {
         let figures = |index: usize, vm: &RecordedVm, report: &Report| {
             Figures::of_simulated(vm, &report.vms[index], what_if.duration)
         };
-        let result = |index: usize, vm: &RecordedVm, run: &(Option<PolicySpec>, Report)| {
+        let result = |index: usize, vm: &RecordedVm, run: &RunReport| {
             let (policy, report) = run;
             PolicyResult {
                 policy: policy
@@ -243,31 +284,41 @@ impl Answer {
     fn text(&self, out: Output) -> String {
         let style = out.style();
         let mut text = self.inferences().render(style) + "\n" + &self.results().render(style);
+        for note in self.notes() {
+            text += &format!("\n{note}");
+        }
+        text + "\n"
+    }
+
+    /// Returns how far the results can be trusted, in sentences.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         if self.vms.iter().any(|vm| vm.inferred) {
-            text += "\n* depends on the inference about the VM's requests\n";
+            notes.push("* depends on the inference about the VM's requests\n".to_owned());
         }
         let Reproduction {
             throughput_error,
             latency_error,
         } = self.reproduction;
-        text += &format!(
-            "\nUnder its own policy ({}) the replay differs from the recording by {} in throughput \
-             and {} in latency (median of all VMs).\n",
+        notes.push(format!(
+            "Under its own policy ({}) the replay differs from the recording by {} in throughput \
+             and {} in latency (median of all VMs).",
             self.own_policy,
             percent(throughput_error, 1.0),
             percent(latency_error, 1.0)
-        );
+        ));
         if throughput_error.max(latency_error) > ERROR_MAX {
-            text += "Differences between policies that are not clearly larger mean nothing.\n";
+            let text = "Differences between policies that are not clearly larger mean nothing.";
+            notes.push(text.to_owned());
         }
         if self.gaps > 0 {
-            text += &format!(
-                "The recording has {}; {} requests are known to be missing.\n",
+            notes.push(format!(
+                "The recording has {}; {} requests are known to be missing.",
                 gaps_text(self.gaps),
                 count(self.missing_requests)
-            );
+            ));
         }
-        text
+        notes
     }
 
     fn inferences(&self) -> Table {

@@ -6,6 +6,7 @@ use tidegate_core::time::Nanos;
 use tidegate_report::State;
 use tidegate_sim::report::{DeviceRow, Row};
 
+use super::distribution;
 use super::plots::{DevicePoint, VmPoint};
 
 /// Most intervals that are kept; an even number, because pairs are counted together.
@@ -143,16 +144,12 @@ impl VmInterval {
     /// Returns the interval of a row.
     pub(crate) fn of_row(row: &Row) -> VmInterval {
         let span = row.time_s - row.began_s;
-        let longest = row.latency.longest();
-        let buckets = row.latency.buckets();
-        // The upper end of the last bucket may lie above the longest latency.
-        let cells = buckets.map(|(bound, count)| (bound.min(longest).0, count));
         VmInterval {
             from_s: row.began_s,
             to_s: row.time_s,
             requests: row.rates.iops * span,
             bytes: row.rates.bytes_per_s * span,
-            latencies: Latencies(cells.collect()),
+            latencies: Latencies(distribution(&row.latency)),
         }
     }
 

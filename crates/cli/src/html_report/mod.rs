@@ -5,10 +5,12 @@
 //! ```
 
 use tidegate_report::{Cell, Page, Plot, State, Table, Timeline, Tone};
+use tidegate_sim::report::{Times, VmReport};
 
-use plots::TimeAxis;
+use plots::{Distribution, TimeAxis};
 
 pub(crate) mod intervals;
+pub(crate) mod over_time;
 pub(crate) mod plots;
 
 /// VMs with plots of their own on a page; further ones are in tables only.
@@ -130,4 +132,30 @@ pub(crate) fn each_vm(
             "{hidden} more VMs have no plots here; VMs that missed a promise come first."
         ));
     }
+}
+
+/// Returns the distribution of all latencies of a VM; empty unless operations were kept.
+pub(crate) fn latencies(vm: &VmReport) -> Distribution {
+    let Some(operations) = &vm.operations else {
+        return Distribution::new();
+    };
+    let all = [
+        &operations.read,
+        &operations.write,
+        &operations.discard,
+        &operations.flush,
+    ];
+    let mut sum = Times::default();
+    all.iter().for_each(|it| sum.add(&it.latency));
+    distribution(&sum)
+}
+
+/// Returns a distribution as plots have it.
+pub(crate) fn distribution(times: &Times) -> Distribution {
+    let longest = times.longest();
+    // The upper end of the last bucket may lie above the longest latency.
+    let buckets = times.buckets();
+    buckets
+        .map(|(bound, count)| (bound.min(longest).0, count))
+        .collect()
 }

@@ -73,7 +73,8 @@ impl TimeAxis {
         let mut plot = Plot::new(title, self.axis(), y);
         plot.compact();
         if let Some(end) = self.warm_up_s {
-            plot.stretch(self.at(self.from_s), self.at(end), "");
+            let name = "warm-up, which does not count";
+            plot.stretch(self.at(self.from_s), self.at(end), name);
         }
         plot
     }
@@ -372,6 +373,33 @@ pub(crate) fn all_vms(time: &TimeAxis, vms: &[VmOverTime]) -> [Plot; 2] {
         rates.add(Series::line(name).points(points).unmarked().with_gaps());
     }
     [rates, latencies]
+}
+
+/// Plots of the rate and the latency of one VM under several policies, of which each has a name.
+pub(crate) fn under_policies(time: &TimeAxis, runs: &[(&str, &VmOverTime)]) -> Vec<Plot> {
+    let Some((_, first)) = runs.first() else {
+        return Vec::new();
+    };
+    let unit = first.units()[0];
+    let mut rates = time.plot(unit.name(), unit.axis());
+    let p99 = Axis::log10("latency, p99", Unit::Nanos);
+    let mut latencies = time.plot("Latency, 99th percentile", p99);
+    for (name, vm) in runs {
+        let line = vm.line(time, |point| unit.value(point));
+        rates.add(Series::line(*name).points(line).unmarked().with_gaps());
+        let line = vm.quantile(time, |it| it.p99_ns);
+        latencies.add(Series::line(*name).points(line).unmarked().with_gaps());
+    }
+    let mut bounds: Vec<u64> = runs
+        .iter()
+        .filter_map(|run| run.1.last_bound_ns())
+        .collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    for bound in bounds {
+        latencies.level(bound as f64, bound_text(bound));
+    }
+    vec![rates, latencies]
 }
 
 /// Plots of a device's load over time: utilisation, I/Os in flight and throughput.

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::common::page::{assert_loads_nothing, body};
 use crate::common::{CONFIG, examples, stderr, stdout, tidegate};
 use serde_json::Value;
 
@@ -14,6 +15,28 @@ fn the_old_name_of_transfers_is_accepted_with_a_note() {
     let note = "note: `job` is the old name of `transfer`, accepted for one release\n";
     assert!(new.contains("/nowhere.sock"), "{new}");
     assert_eq!(old, format!("{note}{new}"));
+}
+
+#[test]
+fn a_plan_as_a_page_has_what_the_text_has_whether_it_fits_or_not() {
+    let file = examples().join("planned.toml");
+    let file = file.to_str().expect("plain");
+    let dir = tempfile::tempdir().expect("a directory");
+    let page = dir.path().join("plan.html");
+    let page_name = page.to_str().expect("plain");
+    let html = |more: &[&str]| {
+        let output = tidegate(&[&["plan", file, "--report", page_name], more].concat());
+        let html = std::fs::read_to_string(&page).expect("it is written");
+        roxmltree::Document::parse(body(&html)).expect("well-formed");
+        assert_loads_nothing(&html);
+        (output.status.success(), html)
+    };
+    let (fits, text) = html(&[]);
+    assert!(fits && text.contains("all promises fit"), "{text}");
+    assert!(text.contains("Device time promised") && text.contains(">all together</text>"));
+    let (fits, text) = html(&["--headroom", "1 %"]);
+    assert!(!fits && text.contains("the promises do not fit"), "{text}");
+    assert!(text.contains("What would fit"), "{text}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::common::tidegate;
 mod exports;
 mod formats;
 mod page;
+mod sweep_files;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()

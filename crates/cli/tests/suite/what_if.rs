@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::common::page::{assert_loads_nothing, body, sections, titles};
 use crate::common::{stderr, stdout, tidegate};
 
 const SCENARIO: &str = "
@@ -126,4 +127,34 @@ fn mistakes_are_named_with_what_would_be_right() {
         "{}",
         stderr(&other)
     );
+}
+
+#[test]
+fn a_page_shows_each_vm_under_each_policy_and_changes_no_result() {
+    let (dir, path) = recording();
+    let page = dir.path().join("out.html");
+    let page_name = page.to_str().expect("text");
+    let arguments = ["whatif", &path, "--policy", "mclock,slo", "-o", "json"];
+    let without = tidegate(&arguments);
+    let with = tidegate(&[&arguments[..], &["--report", page_name]].concat());
+    assert!(with.status.success(), "{}", stderr(&with));
+    assert_eq!(stdout(&with), stdout(&without));
+    let html = std::fs::read_to_string(&page).expect("it is written");
+    let document = roxmltree::Document::parse(body(&html)).expect("well-formed");
+    assert_eq!(
+        sections(&document),
+        ["summary", "results", "replay", "each-vm"]
+    );
+    assert_loads_nothing(&html);
+    let of_vm = [
+        "Requests per second",
+        "Latency, 99th percentile",
+        "Distribution of latency",
+    ];
+    // Of `etcd`, then of `backup`, whose requests are large.
+    let second = ["Throughput", of_vm[1], of_vm[2]];
+    assert_eq!(titles(&document), [of_vm, second].concat());
+    for run in ["fifo, own", "mclock", "slo"] {
+        assert!(html.contains(&format!(">{run}</text>")), "{run}");
+    }
 }

@@ -348,8 +348,8 @@ impl Plot {
         self
     }
 
-    /// Shades the range of the x axis between two values, with a name, which may be empty. A
-    /// terminal lists it below the plot instead.
+    /// Shades the range of the x axis between two values, with a name. A terminal lists it below
+    /// the plot instead.
     ///
     /// # Panics
     /// If `from` is above `to`, or one of them is not a number.
@@ -370,9 +370,9 @@ impl Plot {
         self
     }
 
-    /// Draws the plot in two thirds of the size in SVG, with the names of levels and thresholds in
-    /// the legend, so that several fit side by side on a page and the text stays readable on a
-    /// phone. Has no effect on a terminal.
+    /// Draws the plot in two thirds of the size in SVG, with the names of levels, thresholds and
+    /// stretches in the legend, so that several fit side by side on a page and the text stays
+    /// readable on a phone. Has no effect on a terminal.
     pub fn compact(&mut self) -> &mut Plot {
         self.compact = true;
         self

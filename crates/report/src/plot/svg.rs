@@ -53,6 +53,8 @@ const THRESHOLD_NAME_BASELINE: f64 = 15.0;
 const LEGEND_BASELINE: f64 = 68.0;
 /// Length of a line in the legend, with the mark in its middle.
 const LEGEND_LINE: f64 = 26.0;
+/// Height of the sample of a stretch in the legend.
+const LEGEND_STRETCH_HEIGHT: f64 = 12.0;
 /// Width of a line or mark in the legend, with the gap to its name.
 const LEGEND_MARK_WIDTH: f64 = 34.0;
 /// Distance between two entries of the legend.
@@ -147,9 +149,17 @@ struct LegendEntry {
     left: f64,
     /// Line of the legend, from 0.
     line: usize,
-    /// Index of the series; `None` for a level or a threshold.
-    series: Option<usize>,
+    sample: Sample,
     name: String,
+}
+
+/// Sample of what an entry of the legend names.
+enum Sample {
+    /// Series with this index.
+    Series(usize),
+    /// Level or threshold.
+    Line,
+    Stretch,
 }
 
 impl<'a> Drawing<'a> {
@@ -179,7 +189,7 @@ impl<'a> Drawing<'a> {
             frame_height,
             left,
             right,
-            above: if plot.stretches.iter().all(|it| it.name.is_empty()) {
+            above: if plot.compact || plot.stretches.is_empty() {
                 TOP_MARGIN
             } else {
                 TOP_MARGIN + STRETCH_NAMES_HEIGHT
@@ -203,17 +213,19 @@ impl<'a> Drawing<'a> {
         let plot = self.fitted.plot;
         let series = plot.series.iter().enumerate();
         let mut entries: Vec<_> = series
-            .map(|(n, series)| (Some(n), series.name.as_str()))
+            .map(|(n, series)| (Sample::Series(n), series.name.as_str()))
             .collect();
-        // There is no room for the names of levels within the frame of a compact plot.
+        // There is no room for the names of levels and stretches within a compact plot.
         if plot.compact {
             let named = self.shown_levels().chain(self.shown_thresholds());
-            entries.extend(named.map(|line| (None, line.name.as_str())));
+            entries.extend(named.map(|line| (Sample::Line, line.name.as_str())));
+            let stretches = plot.stretches.iter();
+            entries.extend(stretches.map(|it| (Sample::Stretch, it.name.as_str())));
         }
         let (mut legend, mut lines) = (Vec::new(), 0);
         // Full, so that the first entry opens a line.
         let mut from = self.width;
-        for (series, name) in entries {
+        for (sample, name) in entries {
             let room = self.width - RIGHT_MARGIN - self.left - LEGEND_MARK_WIDTH;
             let name = clip(name, columns(room), ELLIPSIS);
             let width = LEGEND_MARK_WIDTH + name.width() as f64 * COLUMN_WIDTH;
@@ -224,7 +236,7 @@ impl<'a> Drawing<'a> {
             legend.push(LegendEntry {
                 left: from,
                 line: lines - 1,
-                series,
+                sample,
                 name,
             });
             from += width + LEGEND_GAP;
@@ -286,7 +298,8 @@ impl<'a> Drawing<'a> {
             );
             let width = to - from;
             rect(out, "stretch", (from, top), (width, self.frame_height));
-            if it.name.is_empty() {
+            if plot.compact {
+                // The name is in the legend.
                 continue;
             }
             let name = clip(&it.name, columns(width), ELLIPSIS);
@@ -529,10 +542,14 @@ impl<'a> Drawing<'a> {
                 first + entry.line as f64 * LINE_HEIGHT - BASELINE_SHIFT,
             );
             let line = format!("d=\"M{x:.1} {y:.1}h{LEGEND_LINE}\"");
-            match entry.series {
-                Some(i) => self.legend_series(out, i, (x, y), &line),
-                None => {
+            match entry.sample {
+                Sample::Series(i) => self.legend_series(out, i, (x, y), &line),
+                Sample::Line => {
                     let _ = writeln!(out, "<path class=\"level\" {line}/>");
+                }
+                Sample::Stretch => {
+                    let at = (x, y - LEGEND_STRETCH_HEIGHT / 2.0);
+                    rect(out, "stretch", at, (LEGEND_LINE, LEGEND_STRETCH_HEIGHT));
                 }
             }
             let at = (x + LEGEND_MARK_WIDTH, y + BASELINE_SHIFT);

@@ -16,7 +16,8 @@ use tidegate_units::Thousandths;
 
 use super::vm;
 use crate::args::PlanArgs;
-use crate::output::Output;
+use crate::atomic_file;
+use crate::output::{self, Output};
 use crate::problem::Problem;
 use device_vms::{Site, SiteVm};
 
@@ -50,6 +51,11 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
         .iter()
         .map(|site| Plan::new(site, args, &assumed))
         .collect();
+    if let Some(file) = &args.report {
+        let page = show::page(&plans, &assumed, &args.file.display().to_string());
+        atomic_file::write(file, page.as_bytes())?;
+        output::tell(format_args!("wrote {}", file.display()));
+    }
     if out.is_json() {
         out.json(&PlanReport::new(&plans))?;
     } else {

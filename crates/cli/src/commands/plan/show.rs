@@ -3,7 +3,7 @@
 use tidegate_config::objective::access_word;
 use tidegate_core::fit::{Assumed, Bound, Load, Need, Streams, changed_parts};
 use tidegate_core::policy::Policy;
-use tidegate_report::{Align, Cell, Style, Table, Tone};
+use tidegate_report::{Align, Bars, Cell, Page, Style, Table, Tone};
 use tidegate_server::control::view;
 use tidegate_units::Thousandths;
 use tidegate_units::human::{duration, exact_bytes};
@@ -29,21 +29,79 @@ fn plan_text(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
         site.scheduling.depth
     );
     let Some(found) = &plan.found else {
-        let known = if plan.promises() {
-            "cannot tell whether the promises fit"
-        } else {
-            "nothing is promised on it"
-        };
-        text.push_str(&match site.imprecision() {
-            Some(what) => format!("  {what}; {known}.\n"),
-            None => format!("  no profile; {known}.\n"),
-        });
+        text.push_str(&format!("  {}.\n", unknown(plan)));
         return text;
     };
     text.push_str(&vm_table(plan, found).render(style));
     text.push_str(&format!("\n{}", totals(plan, found, assumed).render(style)));
     text.push_str(&nearest_text(plan, found));
     text
+}
+
+/// Returns why the plan of a device is not known.
+fn unknown(plan: &Plan<'_>) -> String {
+    let known = if plan.promises() {
+        "cannot tell whether the promises fit"
+    } else {
+        "nothing is promised on it"
+    };
+    match plan.site.imprecision() {
+        Some(what) => format!("{what}; {known}"),
+        None => format!("no profile; {known}"),
+    }
+}
+
+/// Returns the plans of all devices as a page for a browser. `file` is the planned configuration.
+pub(super) fn page(plans: &[Plan<'_>], assumed: &Assumed, file: &str) -> String {
+    let mut page = Page::new(&format!("Plan of {file}"));
+    for (n, plan) in plans.iter().enumerate() {
+        let site = plan.site;
+        page.section(
+            &format!("device-{}", n + 1),
+            &format!("Device {}", site.name),
+        );
+        let mut facts = Table::properties();
+        facts.property("policy", site.scheduling.policy.name());
+        facts.property("queue depth", site.scheduling.depth.to_string());
+        page.table("", &facts);
+        let Some(found) = &plan.found else {
+            page.paragraph(&format!("{}.", unknown(plan)));
+            continue;
+        };
+        page.table("", &totals(plan, found, assumed));
+        let times = device_times(plan, found, assumed);
+        if !times.is_empty() {
+            page.bars(&times);
+        }
+        page.heading("VMs").table("", &vm_table(plan, found));
+        let nearest = nearest_text(plan, found);
+        if !nearest.is_empty() {
+            page.heading("What would fit").preformatted(nearest.trim());
+        }
+    }
+    page.finish()
+}
+
+/// Returns a chart of the device time that VMs need at most, beside what may be promised.
+fn device_times(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Bars {
+    let mut bars = Bars::new("Device time promised", ["share of the device's time"]);
+    let part = |ps: u64| f64::from(thousandths(ps).0);
+    let needs = plan.site.vms.iter().zip(&found.fit.needs);
+    for (vm, need) in needs.filter(|(_, need)| need.time_ps > 0) {
+        let written = thousandths(need.time_ps).to_string();
+        bars.row(&vm.name, [part(need.time_ps)], written);
+    }
+    if !bars.is_empty() {
+        let all = found.fit.time_ps;
+        bars.row("all together", [part(all)], thousandths(all).to_string());
+        let allowed = f64::from(assumed.headroom);
+        bars.row(
+            "may be promised",
+            [allowed],
+            Thousandths(assumed.headroom).to_string(),
+        );
+    }
+    bars
 }
 
 fn vm_table(plan: &Plan<'_>, found: &Found) -> Table {

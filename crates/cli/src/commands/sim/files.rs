@@ -10,6 +10,8 @@ use tidegate_sim::world::World;
 
 use super::{fio_json, hdr_log, page, recording, responses};
 use crate::args::SimArgs;
+use crate::atomic_file::NewFile;
+use crate::html_report::over_time::OverTime;
 
 /// Files that were asked for.
 pub(super) struct Files {
@@ -17,7 +19,13 @@ pub(super) struct Files {
     hdr_log: Option<hdr_log::LogFile>,
     fio_json: Option<PathBuf>,
     recording: Option<recording::Recording>,
-    page: Option<page::PageFile>,
+    page: Option<NewFile>,
+    /// File of the scenario.
+    scenario_file: PathBuf,
+    /// `true` if plots were asked for.
+    plots: bool,
+    /// Kept for the page and for plots.
+    over_time: Option<OverTime>,
 }
 
 impl Files {
@@ -25,22 +33,25 @@ impl Files {
     pub(super) fn create(args: &SimArgs) -> Result<Files> {
         let responses = args.responses.as_deref().map(responses::Log::create);
         let hdr_log = args.hdr_log.as_deref().map(hdr_log::LogFile::create);
-        let page = (args.report.as_deref()).map(|path| page::PageFile::create(path, &args.file));
+        let page = args.report.as_deref().map(NewFile::create);
         Ok(Files {
             responses: responses.transpose()?,
             hdr_log: hdr_log.transpose()?,
             fio_json: args.fio_json.clone(),
             recording: None,
             page: page.transpose()?,
+            scenario_file: args.file.clone(),
+            plots: args.plot || args.plots.svg.is_some(),
+            over_time: None,
         })
     }
 
     /// Returns the interval of rows: `asked`, or one that a file needs.
     pub(super) fn interval(&self, asked: Option<Nanos>, scenario: &Scenario) -> Option<Nanos> {
         let of_log = self.hdr_log.as_ref().map(|_| hdr_log::INTERVAL);
-        let of_page = self.page.as_ref();
-        let of_page = of_page.map(|_| page::PageFile::interval(scenario));
-        asked.or(of_log).or(of_page)
+        let over_time = self.page.is_some() || self.plots;
+        let over_time = over_time.then(|| OverTime::interval(scenario));
+        asked.or(of_log).or(over_time)
     }
 
     /// Has the simulation keep what the files need.
@@ -51,8 +62,11 @@ impl Files {
         if self.fio_json.is_some() {
             world.keep_operations();
         }
-        if let Some(page) = &mut self.page {
-            page.prepare(world);
+        if self.page.is_some() {
+            world.keep_operations();
+        }
+        if self.page.is_some() || self.plots {
+            self.over_time = Some(OverTime::begin(world));
         }
         let recording = args.record.as_deref();
         let recording = recording.map(|path| recording::Recording::begin(path, world));
@@ -62,8 +76,8 @@ impl Files {
 
     /// Writes the row of an interval.
     pub(super) fn row(&mut self, row: &Row) -> Result<()> {
-        if let Some(page) = &mut self.page {
-            page.row(row);
+        if let Some(over_time) = &mut self.over_time {
+            over_time.row(row);
         }
         self.hdr_log.as_mut().map_or(Ok(()), |log| log.add(row))
     }
@@ -73,8 +87,8 @@ impl Files {
         if let Some(log) = &mut self.responses {
             log.add(&world.take_responses())?;
         }
-        if let Some(page) = &mut self.page {
-            page.step(world);
+        if let Some(over_time) = &mut self.over_time {
+            over_time.step(world);
         }
         match &mut self.recording {
             Some(recording) => recording.add(world),
@@ -92,14 +106,19 @@ impl Files {
         recording.map_or(Ok(()), |recording| recording.finish(world))
     }
 
-    /// Writes the files that are made of the report.
-    pub(super) fn finish(self, scenario: &Scenario, report: &Report) -> Result<()> {
-        if let Some(page) = self.page {
-            page.finish(scenario, report)?;
+    /// Writes the files that are made of the report. Returns what there is to plot.
+    pub(super) fn finish(self, scenario: &Scenario, report: &Report) -> Result<Option<OverTime>> {
+        if let (Some(page), Some(over_time)) = (self.page, &self.over_time) {
+            page.finish(&page::page(
+                &self.scenario_file,
+                over_time,
+                scenario,
+                report,
+            ))?;
         }
-        match &self.fio_json {
-            Some(path) => fio_json::write(report, path),
-            None => Ok(()),
+        if let Some(path) = &self.fio_json {
+            fio_json::write(report, path)?;
         }
+        Ok(self.over_time.filter(|_| self.plots))
     }
 }

@@ -1,136 +1,41 @@
 //! Report of a simulation as a page for a browser.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Result;
-use tidegate_core::attainment::Part;
-use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_report::{Bars, Page};
-use tidegate_sim::report::{DeviceReport, Distance, Report, Row, VmReport};
-use tidegate_sim::scenario::{Action, Scenario};
-use tidegate_sim::world::World;
+use tidegate_sim::report::{DeviceReport, Distance, Report, VmReport};
+use tidegate_sim::scenario::Scenario;
 use tidegate_units::human::{bytes, count, percent};
 
-use crate::atomic_file::Replacement;
-use crate::html_report::intervals::{
-    DeviceInterval, Intervals, PromiseOverTime, Verdicts, VmInterval, length,
-};
+use crate::html_report::intervals::DeviceInterval;
+use crate::html_report::over_time::OverTime;
 use crate::html_report::plots::{self, Distribution, TimeAxis, VmOverTime};
-use crate::html_report::{self, PromiseRow, Verdict, promises_over_time, summary_table};
-use crate::output;
+use crate::html_report::{
+    self, PromiseRow, Verdict, distribution, promises_over_time, summary_table,
+};
 
-/// Shortest time between two looks at the verdicts on promises, which are by the second.
-const VERDICTS_EVERY_S: f64 = 1.0;
-
-/// Page that is written at the end of a run, with what it needs of the time before.
-pub(super) struct PageFile {
-    path: PathBuf,
-    file: Replacement,
-    scenario_file: PathBuf,
-    /// By VM.
-    vms: Vec<Intervals<VmInterval>>,
-    /// Promises of each VM by part of its objective.
-    promises: Vec<Vec<(Part, PromiseOverTime)>>,
-    /// By device.
-    devices: Vec<Intervals<DeviceInterval>>,
-    /// VM of the next row: rows of an interval come in the order of the scenario.
-    next_vm: usize,
-    /// Time of the last look at the verdicts.
-    looked_s: f64,
-}
-
-impl PageFile {
-    /// Creates the file, so that a wrong path is an error before the run.
-    pub(super) fn create(path: &Path, scenario_file: &Path) -> Result<PageFile> {
-        Ok(PageFile {
-            path: path.to_owned(),
-            file: Replacement::create(path)?,
-            scenario_file: scenario_file.to_owned(),
-            vms: Vec::new(),
-            promises: Vec::new(),
-            devices: Vec::new(),
-            next_vm: 0,
-            looked_s: 0.0,
-        })
-    }
-
-    /// Returns the interval of rows for a scenario.
-    pub(super) fn interval(scenario: &Scenario) -> Nanos {
-        let frame = &scenario.frame;
-        length((!frame.until_done).then_some(frame.duration))
-    }
-
-    /// Has the simulation keep what the page needs.
-    pub(super) fn prepare(&mut self, world: &mut World) {
-        world.keep_operations();
-        world.keep_device_rows();
-        let scenario = world.scenario();
-        self.vms = vec![Intervals::default(); scenario.vms.len()];
-        self.promises = vec![Vec::new(); scenario.vms.len()];
-        self.devices = vec![Intervals::default(); scenario.devices.len()];
-    }
-
-    /// Takes the row of a VM.
-    pub(super) fn row(&mut self, row: &Row) {
-        self.vms[self.next_vm].add(VmInterval::of_row(row));
-        self.next_vm = (self.next_vm + 1) % self.vms.len();
-    }
-
-    /// Takes what happened in a step.
-    pub(super) fn step(&mut self, world: &mut World) {
-        for row in world.take_device_rows() {
-            self.devices[row.device].add(DeviceInterval::of_row(&row));
-        }
-        let now_s = world.now().as_secs_f64();
-        if world.now() <= world.scenario().frame.warm_up {
-            // Verdicts of the warm-up do not count, and are cleared at its end.
-            self.looked_s = now_s;
-            return;
-        }
-        if now_s - self.looked_s >= VERDICTS_EVERY_S || world.is_over() {
-            self.look_at_verdicts(world, now_s);
-        }
-    }
-
-    fn look_at_verdicts(&mut self, world: &World, now_s: f64) {
-        for (vm, promises) in self.promises.iter_mut().enumerate() {
-            let Some((engine, id)) = world.served(vm) else {
-                continue;
-            };
-            for part in engine.vms().attainment(world.now(), id) {
-                let known = promises.iter().position(|it| it.0 == part.part);
-                let n = known.unwrap_or_else(|| {
-                    promises.push((part.part, PromiseOverTime::begin(self.looked_s)));
-                    promises.len() - 1
-                });
-                promises[n].1.sample(now_s, Verdicts::of_part(&part));
-            }
-        }
-        self.looked_s = now_s;
-    }
-
-    /// Writes the page.
-    pub(super) fn finish(self, scenario: &Scenario, report: &Report) -> Result<()> {
-        use std::io::Write as _;
-        let page = Content {
-            data: &self,
-            scenario,
-            report,
-            time: TimeAxis::new("time", 0.0, report.duration_s).with_warm_up(report.warm_up_s),
-        };
-        let html = page.page();
-        let mut file = self.file;
-        file.write_all(html.as_bytes())?;
-        file.commit()?;
-        output::tell(format_args!("wrote {}", self.path.display()));
-        Ok(())
-    }
+/// Returns the page of a run. `file` is the scenario's.
+pub(super) fn page(
+    file: &Path,
+    over_time: &OverTime,
+    scenario: &Scenario,
+    report: &Report,
+) -> String {
+    let content = Content {
+        file,
+        over_time,
+        scenario,
+        report,
+        time: OverTime::axis(report),
+    };
+    content.page()
 }
 
 /// Content of the page.
 struct Content<'a> {
-    data: &'a PageFile,
+    file: &'a Path,
+    over_time: &'a OverTime,
     scenario: &'a Scenario,
     report: &'a Report,
     time: TimeAxis,
@@ -138,7 +43,7 @@ struct Content<'a> {
 
 impl Content<'_> {
     fn page(&self) -> String {
-        let file = self.data.scenario_file.display().to_string();
+        let file = self.file.display().to_string();
         let title = match self.report.title.as_str() {
             "" => file.as_str(),
             title => title,
@@ -146,7 +51,7 @@ impl Content<'_> {
         let mut page = Page::new(title);
         self.summary(&mut page, &file);
         self.promises(&mut page);
-        let vms = self.vms_over_time();
+        let vms = self.over_time.vms(self.scenario, self.report);
         self.all_vms(&mut page, &vms);
         self.each_vm(&mut page, &vms);
         self.devices(&mut page);
@@ -186,7 +91,7 @@ impl Content<'_> {
         page.section("promises", "What was promised, and what was kept");
         page.table("promise-table", &table);
         let mut rows = Vec::new();
-        for (vm, promises) in self.report.vms.iter().zip(&self.data.promises) {
+        for (vm, promises) in self.report.vms.iter().zip(self.over_time.promises()) {
             for (part, promise) in promises {
                 let mut judged = vm.promises.iter().filter(|it| it.part == part.name());
                 rows.push(PromiseRow {
@@ -198,39 +103,6 @@ impl Content<'_> {
             }
         }
         promises_over_time(page, &self.time, rows);
-    }
-
-    fn vms_over_time(&self) -> Vec<VmOverTime> {
-        let vms = self.scenario.vms.iter().zip(&self.data.vms).enumerate();
-        let over_time = vms.map(|(index, (spec, intervals))| VmOverTime {
-            name: spec.name.clone(),
-            points: intervals.all().iter().map(VmInterval::point).collect(),
-            objectives: self.objectives(index),
-        });
-        over_time.collect()
-    }
-
-    /// Objectives of a VM with the times in seconds from which on they were in force.
-    fn objectives(&self, vm: usize) -> Vec<(f64, Option<Objective>)> {
-        let spec = &self.scenario.vms[vm];
-        let mut objectives = vec![(spec.arrives, Some(spec.objective))];
-        for change in &self.scenario.changes {
-            match &change.action {
-                Action::Objective { vm: of, objective } if *of == vm => {
-                    objectives.push((change.at, Some(**objective)));
-                }
-                Action::Objective { .. } | Action::Policy { .. } => {}
-            }
-        }
-        if let Some(leaves) = spec.leaves {
-            objectives.retain(|objective| objective.0 < leaves);
-            objectives.push((leaves, None));
-        }
-        let ended = self.report.duration_s;
-        let in_seconds = objectives
-            .into_iter()
-            .map(|(at, it)| (at.as_secs_f64(), it));
-        in_seconds.filter(|objective| objective.0 < ended).collect()
     }
 
     fn all_vms(&self, page: &mut Page, vms: &[VmOverTime]) {
@@ -245,9 +117,6 @@ impl Content<'_> {
 
     fn each_vm(&self, page: &mut Page, vms: &[VmOverTime]) {
         page.section("each-vm", "Each VM over time");
-        if self.report.warm_up_s > 0.0 {
-            page.paragraph("The shaded begin is the warm-up, which does not count.");
-        }
         let named = self.report.vms.iter().map(|vm| {
             let promises = vm.promises.iter().map(|promise| promise.kept);
             (vm.name.as_str(), Verdict::on(promises))
@@ -270,7 +139,7 @@ impl Content<'_> {
         page.section("devices", "Devices");
         page.table("device-table", &super::devices(self.report));
         let devices = self.report.devices.iter().zip(&self.scenario.devices);
-        for ((report, spec), intervals) in devices.zip(&self.data.devices) {
+        for ((report, spec), intervals) in devices.zip(self.over_time.devices()) {
             let points = intervals.all().iter().map(DeviceInterval::point);
             let points: Vec<_> = points.collect();
             page.heading(&report.name);
@@ -314,16 +183,7 @@ fn distributions(vm: &VmReport) -> Vec<(&'static str, Distribution)> {
     let used = all
         .into_iter()
         .filter(|(_, operation)| operation.requests > 0);
-    let used = used.map(|(name, operation)| {
-        let longest = operation.latency.longest();
-        let buckets = operation.latency.buckets();
-        (
-            name,
-            buckets
-                .map(|(bound, n)| (bound.min(longest).0, n))
-                .collect(),
-        )
-    });
+    let used = used.map(|(name, operation)| (name, distribution(&operation.latency)));
     used.collect()
 }
 
