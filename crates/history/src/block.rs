@@ -30,7 +30,8 @@ pub const HEADER_BYTES: usize = 56;
 pub const BODY_MAX: usize = 8 << 20;
 /// Length of a body from which on no more entries are added.
 const BODY_FULL: usize = 1 << 20;
-const MAGIC: [u8; 4] = *b"TGHB";
+/// First bytes of a block.
+pub const MAGIC: [u8; 4] = *b"TGHB";
 const CRC_AT: usize = 52;
 
 /// Content of a block.

@@ -88,6 +88,8 @@ struct Bucket {
     observed_ms: u64,
     values: Values,
     latency: Latency,
+    /// Values of points that have quantiles alone, and no histogram.
+    without_latency: Values,
     behind: Behind,
 }
 
@@ -181,7 +183,7 @@ impl Query {
     fn add_chunk(&mut self, chunk: &Chunk, names: &[&str], header: &Header) {
         match (header.kind, self.request.step) {
             (BlockKind::Fine, Step::Every(_)) => {
-                let (point, detail) = whole_window(chunk, header.to_ms);
+                let (point, detail) = whole_window(chunk, header.from_ms, header.to_ms);
                 self.add(&point, Some((&detail, names)));
             }
             (BlockKind::Fine, Step::Fine) => {
@@ -240,7 +242,11 @@ impl Query {
         bucket.observed_ms = bucket.observed_ms.saturating_add(point.span_ms);
         bucket.values.merge(&point.values);
         if let Some((detail, names)) = detail {
-            bucket.latency.merge(&detail.latency);
+            if detail.latency.count() > 0 {
+                bucket.latency.merge(&detail.latency);
+            } else {
+                bucket.without_latency.merge(&point.values);
+            }
             for &(name, waited) in &detail.behind {
                 add_behind(&mut bucket.behind, &names[name].into(), waited);
             }
@@ -261,6 +267,10 @@ impl Query {
                 Step::Every(ms) => {
                     bucket.observed_ms = bucket.observed_ms.min(ms);
                     fit::set_quantiles(&mut bucket.values, &bucket.latency);
+                    for (column, _) in Column::QUANTILES {
+                        let quantile = &mut bucket.values[column];
+                        *quantile = (*quantile).max(bucket.without_latency[column]);
+                    }
                     key
                 }
             };
@@ -285,10 +295,12 @@ impl Query {
     }
 }
 
-/// Returns the points of a fine chunk as one, which ends with the window, and its detail.
-pub(crate) fn whole_window(chunk: &Chunk, end_ms: u64) -> (Point, Detail) {
+/// Returns the points of a fine chunk as one, and its detail. A window is closed a moment after its
+/// time is over; the point ends with that time, so that it is in the interval of the window.
+pub(crate) fn whole_window(chunk: &Chunk, from_ms: u64, to_ms: u64) -> (Point, Detail) {
+    let over_ms = to_ms - to_ms % WINDOW_MS;
     let mut whole = Point {
-        end_ms,
+        end_ms: if over_ms > from_ms { over_ms } else { to_ms },
         ..Point::default()
     };
     for point in &chunk.points {

@@ -27,12 +27,22 @@ pub const MARK_EVERY_MS: u64 = 60_000;
 /// Window of fine points.
 #[derive(Debug)]
 struct FineWindow {
+    run: u64,
     number: u64,
     from_ms: u64,
     to_ms: u64,
     blocks: Vec<Bytes>,
     series: usize,
     bytes: usize,
+}
+
+/// Block of coarse points in memory.
+#[derive(Debug)]
+struct CoarseBlock {
+    header: Header,
+    bytes: Bytes,
+    /// Number of series in the largest of its windows.
+    series: usize,
 }
 
 /// Position of the recorder: what must go on from an earlier run.
@@ -57,7 +67,7 @@ pub struct Recorder {
     opened_ms: u64,
     number: u64,
     fine: VecDeque<FineWindow>,
-    coarse: VecDeque<(Header, Bytes)>,
+    coarse: VecDeque<CoarseBlock>,
     last_coarse: u64,
     bytes: usize,
     marked_ms: u64,
@@ -132,7 +142,7 @@ impl Recorder {
             Some(key.name.len() + 8 + entry.chunk.len())
         };
         let fine = self.fine.iter().flat_map(|window| &window.blocks);
-        let coarse = self.coarse.iter().map(|(_, bytes)| bytes);
+        let coarse = self.coarse.iter().map(|block| &block.bytes);
         let blocks: usize = fine.chain(coarse).filter_map(in_block).sum();
         blocks + self.window.bytes(key)
     }
@@ -140,7 +150,7 @@ impl Recorder {
     /// Begin of the oldest fine and the oldest coarse point in memory.
     pub fn oldest_ms(&self) -> (Option<u64>, Option<u64>) {
         let fine = self.fine.front().map(|window| window.from_ms);
-        let coarse = self.coarse.front().map(|(header, _)| header.from_ms);
+        let coarse = self.coarse.front().map(|block| block.header.from_ms);
         (fine, coarse.or(fine))
     }
 
@@ -209,6 +219,7 @@ impl Recorder {
         let bytes = blocks.iter().map(|(block, _)| block.len()).sum();
         self.bytes += bytes;
         self.fine.push_back(FineWindow {
+            run: header.run,
             number: header.windows.0,
             from_ms: header.from_ms,
             to_ms: header.to_ms,
@@ -243,6 +254,11 @@ impl Recorder {
                 .fine
                 .iter()
                 .filter(|window| window.number > last_coarse);
+            // Windows of one run alone: the block says that the daemon ran from the first to the
+            // last of them.
+            let mut windows = windows.peekable();
+            let run = windows.peek().map_or(0, |window| window.run);
+            let windows = windows.take_while(|window| window.run == run);
             let windows: Vec<&FineWindow> = windows.take(COARSE_WINDOWS).collect();
             let (Some(first), Some(last)) = (windows.first(), windows.last()) else {
                 return groups;
@@ -250,7 +266,7 @@ impl Recorder {
             let header = Header {
                 kind: BlockKind::Coarse,
                 is_last: true,
-                run: self.run,
+                run,
                 windows: (first.number, last.number),
                 from_ms: windows
                     .iter()
@@ -261,13 +277,21 @@ impl Recorder {
                 body: 0,
             };
             let blocks = coarse_blocks(header, &windows);
+            let series = windows
+                .iter()
+                .map(|window| window.series)
+                .max()
+                .unwrap_or(0);
             self.last_coarse = last.number;
             let blocks: Vec<Bytes> = blocks.into_iter().map(Bytes::from).collect();
             if self.keeps_coarse {
-                for block in &blocks {
-                    self.bytes += block.len();
-                    let header = Header::read(block).expect("just written");
-                    self.coarse.push_back((header, block.clone()));
+                for bytes in &blocks {
+                    self.bytes += bytes.len();
+                    self.coarse.push_back(CoarseBlock {
+                        header: Header::read(bytes).expect("just written"),
+                        bytes: bytes.clone(),
+                        series,
+                    });
                 }
             }
             groups.push((BlockKind::Coarse, blocks));
@@ -290,21 +314,19 @@ impl Recorder {
                 self.bytes -= oldest.bytes;
             }
         }
-        // The largest window stands for the number of VMs: each has a budget.
-        let series = self
-            .fine
-            .iter()
-            .map(|window| window.series)
-            .max()
-            .unwrap_or(0);
+        // The largest window stands for the number of VMs: each has a budget, for a day after it
+        // was last busy.
+        let fine = self.fine.iter().map(|window| window.series);
+        let coarse = self.coarse.iter().map(|block| block.series);
+        let series = fine.chain(coarse).max().unwrap_or(0);
         let max = (series * BLOCK_BYTES_PER_VM).min(BYTES_MAX);
-        while let Some((header, bytes)) = self.coarse.front() {
-            let old = now_ms.saturating_sub(header.to_ms) > COARSE_AGE_MS;
+        while let Some(oldest) = self.coarse.front() {
+            let old = now_ms.saturating_sub(oldest.header.to_ms) > COARSE_AGE_MS;
             if !old && self.bytes <= max {
                 break;
             }
-            self.bytes -= bytes.len();
-            self.since_ms = header.to_ms;
+            self.bytes -= oldest.bytes.len();
+            self.since_ms = oldest.header.to_ms;
             self.coarse.pop_front();
         }
         groups
@@ -313,7 +335,7 @@ impl Recorder {
     /// Returns what memory has for a request, beside what `query` has read of files.
     pub fn query(&self, mut query: Query, request: &Request) -> Answer {
         let fine = self.fine.iter().flat_map(|window| &window.blocks);
-        for bytes in self.coarse.iter().map(|(_, bytes)| bytes).chain(fine) {
+        for bytes in self.coarse.iter().map(|block| &block.bytes).chain(fine) {
             // Checked when it came to memory; a damage inside of it ends that block alone.
             if let Ok(block) = Block::parse(bytes) {
                 let _: Result<(), Damage> = query.read(&block);
@@ -339,7 +361,7 @@ impl Recorder {
             names.is_some_and(|names| names.contains(&&*key.name))
         };
         let fine = self.fine.iter().flat_map(|window| &window.blocks);
-        let coarse = self.coarse.iter().map(|(_, bytes)| bytes);
+        let coarse = self.coarse.iter().map(|block| &block.bytes);
         self.window.bytes(key) > 0 || fine.chain(coarse).any(in_block)
     }
 }
@@ -428,11 +450,11 @@ fn coarse_blocks(header: Header, windows: &[&FineWindow]) -> Vec<Vec<u8>> {
         builder.split_if_full();
         let mut coarse = Chunk::default();
         for cursor in &mut cursors {
-            let end_ms = cursor.window.to_ms;
+            let (from_ms, to_ms) = (cursor.window.from_ms, cursor.window.to_ms);
             let Some((chunk, behind)) = cursor.take(&key) else {
                 continue;
             };
-            let (point, Detail { latency, .. }) = whole_window(&chunk, end_ms);
+            let (point, Detail { latency, .. }) = whole_window(&chunk, from_ms, to_ms);
             let behind = behind
                 .iter()
                 .map(|(vm, waited)| (builder.name(vm), *waited));

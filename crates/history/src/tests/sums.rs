@@ -177,6 +177,86 @@ fn idle_time_and_time_without_a_daemon_are_told_apart() {
     let spans = [(BEGIN_MS, now), (now + 600_000, now + 700_000)];
     let running = spans.map(|(from_ms, to_ms)| Running { from_ms, to_ms });
     assert_eq!(answer.running, running);
+    // The coarse block of the restored windows does not say that the daemon ran in between.
+    next.push(
+        vm("a"),
+        Sample {
+            end_ms: now + 605_000,
+            ..Sample::default()
+        },
+    );
+    let mut groups = next.close(now + 610_000, now + 610_000);
+    groups.extend(next.close(now + 1_000_000, now + 1_000_000));
+    groups.retain(|(kind, _)| *kind == BlockKind::Coarse);
+    assert!(groups.len() >= 2, "of either run");
+    let request = Request {
+        key: vm("a"),
+        from_ms: BEGIN_MS,
+        to_ms: now + 700_000,
+        step: Step::Every(10_000),
+    };
+    let mut query = Query::new(request.clone());
+    for bytes in groups.iter().flat_map(|(_, blocks)| blocks) {
+        let block = Block::parse(bytes).expect("whole");
+        query.read(&block).expect("sound");
+    }
+    let answer = next.query(query, &request);
+    assert_eq!(answer.running, running);
+    assert_eq!(answer.intervals.len(), 3);
+}
+
+#[test]
+fn a_window_that_is_closed_late_is_in_the_interval_of_its_time() {
+    for late_ms in [1, 17, 50, 999] {
+        let mut recorder = Recorder::new(1, BEGIN_MS, true);
+        // Busy in every other window.
+        let is_busy = |window: u64| window.is_multiple_of(2);
+        let mut written = Vec::new();
+        for window in 0..60 {
+            let end_ms = BEGIN_MS + (window + 1) * WINDOW_MS;
+            if is_busy(window) {
+                let mut sample = Sample {
+                    end_ms: end_ms - 3_000,
+                    span_ms: 1000,
+                    ..Sample::default()
+                };
+                sample.values[Column::Reads] = window + 1;
+                recorder.push(vm("a"), sample);
+            }
+            written.extend(recorder.close(end_ms + late_ms, end_ms + late_ms));
+        }
+        assert!(written.iter().any(|(kind, _)| *kind == BlockKind::Coarse));
+        let answer = ask(&recorder, &vm("a"), (0, u64::MAX), Step::Every(WINDOW_MS));
+        let got = answer.intervals.iter();
+        let got: Vec<_> = got.map(|i| (i.from_ms, i.values[Column::Reads])).collect();
+        let busy = (0..60).filter(|&window| is_busy(window));
+        let due: Vec<_> = busy.map(|w| (BEGIN_MS + w * WINDOW_MS, w + 1)).collect();
+        assert_eq!(got, due, "{late_ms} ms late");
+    }
+}
+
+#[test]
+fn memory_alone_keeps_a_day_of_a_vm_that_was_busy_for_a_while() {
+    let mut recorder = Recorder::new(1, BEGIN_MS, true);
+    let mut now = BEGIN_MS;
+    let mut reads = 0;
+    for window in 0..8_600 {
+        now += WINDOW_MS;
+        if window < 360 {
+            let mut sample = Sample {
+                end_ms: now,
+                span_ms: 1000,
+                ..Sample::default()
+            };
+            sample.values[Column::Reads] = 1;
+            reads += 1;
+            recorder.push(vm("a"), sample);
+        }
+        recorder.close(now, now);
+    }
+    let answer = ask(&recorder, &vm("a"), (0, u64::MAX), Step::Every(60_000));
+    let kept = answer.intervals.iter().map(|i| i.values[Column::Reads]);
+    assert_eq!(kept.sum::<u64>(), reads);
 }
 
 #[test]

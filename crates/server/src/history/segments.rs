@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use tidegate_history::block::{Block, HEADER_BYTES, Header};
+use tidegate_history::block::{Block, HEADER_BYTES, Header, MAGIC};
 use tidegate_history::query::Query;
 use tidegate_history::recorder::Bytes;
 
@@ -41,48 +41,107 @@ pub(super) struct Segments {
     open: Option<File>,
 }
 
-/// Reads the groups of a segment in order, until its end or a damage. `wants` chooses blocks by
-/// their headers, `take` gets each header with the block if it was wanted, a whole group at a time.
-/// Returns the length of the groups that are whole.
+/// Extents of a segment that a reading has found, beside the blocks that were taken.
+#[derive(Default)]
+struct Found {
+    /// Length of the file in bytes.
+    len: u64,
+    /// End of the last whole group.
+    whole: u64,
+    /// Bytes that no block of this version begins with, or that belong to a damaged block.
+    unreadable: u64,
+    /// True if all that is behind the last whole group is the begin of one that was not written
+    /// whole.
+    is_torn: bool,
+}
+
+/// Reads the groups of a segment in order; goes on behind a damage, and behind blocks of other
+/// versions. `wants` chooses blocks by their headers, `take` gets each header with the block if it
+/// was wanted, a whole group at a time.
 fn read_groups<S>(
     file: &mut File,
     state: &mut S,
     wants: impl Fn(&S, &Header) -> bool,
     mut take: impl FnMut(&mut S, &Header, Option<Vec<u8>>),
-) -> io::Result<u64> {
-    let len = file.metadata()?.len();
-    let (mut whole, mut at, mut group) = (0, 0, Vec::new());
-    file.seek(SeekFrom::Start(0))?;
-    while at + HEADER_BYTES as u64 <= len {
-        let mut bytes = vec![0; HEADER_BYTES];
-        file.read_exact(&mut bytes)?;
-        let Ok(header) = Header::read(&bytes) else {
-            break;
-        };
-        let end = at + header.total_bytes() as u64;
-        if end > len {
-            break;
-        }
-        let block = if wants(state, &header) {
-            bytes.resize(header.total_bytes(), 0);
-            file.read_exact(&mut bytes[HEADER_BYTES..])?;
-            if Block::parse(&bytes).is_err() {
+) -> io::Result<Found> {
+    let mut found = Found {
+        len: file.metadata()?.len(),
+        ..Found::default()
+    };
+    let (mut at, mut group, mut is_in_step) = (0, Vec::new(), true);
+    while at + HEADER_BYTES as u64 <= found.len {
+        // What looks like a header behind a damage may be a part of something else.
+        let wants = |header: &Header| !is_in_step || wants(state, header);
+        let Some((header, block)) = read_block(file, at, found.len, wants)? else {
+            let next = next_magic(file, at + 1, found.len)?;
+            let begins_here = read_header(file, at)?.is_some();
+            if next == found.len && begins_here && is_in_step {
                 break;
             }
-            Some(bytes)
-        } else {
-            file.seek(SeekFrom::Start(end))?;
-            None
+            found.unreadable += next - at;
+            (at, is_in_step) = (next, false);
+            group.clear();
+            continue;
         };
-        at = end;
+        at += header.total_bytes() as u64;
         group.push((header, block));
         if header.is_last {
-            whole = at;
+            (found.whole, is_in_step) = (at, true);
             let group = group.drain(..);
             group.for_each(|(header, block)| take(state, &header, block));
         }
     }
-    Ok(whole)
+    found.is_torn = is_in_step && found.whole < found.len;
+    Ok(found)
+}
+
+/// Returns the header at a place of a file, if there is one of this version.
+fn read_header(file: &mut File, at: u64) -> io::Result<Option<Header>> {
+    let mut bytes = [0; HEADER_BYTES];
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(&mut bytes)?;
+    Ok(Header::read(&bytes).ok())
+}
+
+/// Returns the block at a place of a file, without its bytes if it is not wanted; `None` if it is
+/// damaged or not whole.
+fn read_block(
+    file: &mut File,
+    at: u64,
+    len: u64,
+    wants: impl Fn(&Header) -> bool,
+) -> io::Result<Option<(Header, Option<Vec<u8>>)>> {
+    let Some(header) = read_header(file, at)? else {
+        return Ok(None);
+    };
+    if at + header.total_bytes() as u64 > len {
+        return Ok(None);
+    }
+    if !wants(&header) {
+        return Ok(Some((header, None)));
+    }
+    let mut bytes = vec![0; header.total_bytes()];
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(&mut bytes)?;
+    let is_whole = Block::parse(&bytes).is_ok();
+    Ok(is_whole.then_some((header, Some(bytes))))
+}
+
+/// Returns the place from `at` on at which a block may begin, or the end of the file.
+fn next_magic(file: &mut File, mut at: u64, len: u64) -> io::Result<u64> {
+    const PIECE_BYTES: usize = 64 << 10;
+    let mut piece = vec![0; PIECE_BYTES];
+    while at + HEADER_BYTES as u64 <= len {
+        let piece = &mut piece[..PIECE_BYTES.min((len - at) as usize)];
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(piece)?;
+        if let Some(within) = piece.windows(MAGIC.len()).position(|bytes| bytes == MAGIC) {
+            return Ok(at + within as u64);
+        }
+        // The last bytes may be the begin of one.
+        at += (piece.len() - (MAGIC.len() - 1)) as u64;
+    }
+    Ok(len)
 }
 
 impl Segments {
@@ -125,8 +184,9 @@ impl Segments {
         Ok(numbers)
     }
 
-    /// Looks at the segments that there are, and cuts off what was not written whole. Calls `take`
-    /// with the header of each block, and with the block itself if `wants` wants it.
+    /// Looks at the segments that there are, and cuts off groups that were not written whole at
+    /// their ends. What is damaged or of another version stays. Calls `take` with the header of
+    /// each block, and with the block itself if `wants` wants it.
     pub(super) fn load(
         &mut self,
         wants: impl Fn(&Header) -> bool,
@@ -146,17 +206,24 @@ impl Segments {
                 segment.to_ms = header.to_ms;
                 take(header, block);
             };
-            let whole = read_groups(&mut file, &mut segment, |_, header| wants(header), note)?;
-            let len = file.metadata()?.len();
-            if whole < len {
-                let cut = len - whole;
+            let found = read_groups(&mut file, &mut segment, |_, header| wants(header), note)?;
+            segment.len = found.len;
+            if found.unreadable > 0 {
+                let bytes = found.unreadable;
+                tracing::warn!(
+                    ?path,
+                    "history: {bytes} bytes are damaged or of another version, and passed over"
+                );
+            }
+            if found.is_torn {
+                let cut = found.len - found.whole;
                 tracing::info!(
                     ?path,
                     "history: the last {cut} bytes were not written whole"
                 );
-                file.set_len(whole)?;
+                file.set_len(found.whole)?;
+                segment.len = found.whole;
             }
-            segment.len = whole;
             self.segments.push_back(segment);
         }
         Ok(())
@@ -219,10 +286,15 @@ impl Segments {
         Ok(())
     }
 
-    /// Cuts off a group that was written in part. Where that fails, readers stop at it.
+    /// Cuts off a group that was written in part, or removes its segment if that has nothing else.
+    /// Where that fails, readers pass over the group.
     fn close_after_error(&mut self) {
-        if let (Some(file), Some(segment)) = (self.open.take(), self.segments.back()) {
-            let _ = file.set_len(segment.len);
+        let (Some(file), Some(segment)) = (self.open.take(), self.segments.back()) else {
+            return;
+        };
+        let _ = file.set_len(segment.len);
+        if segment.len == 0 && fs::remove_file(self.path(segment.number)).is_ok() {
+            self.segments.pop_back();
         }
     }
 

@@ -260,11 +260,56 @@ fn what_is_on_disk_when_a_daemon_is_killed_is_read_up_to_the_torn_group() {
         let left = fs::metadata(&torn).expect("there").len();
         assert_eq!(left, ends[groups], "cut at {cut}");
     }
-    // A damaged byte ends its segment there; the groups before it are whole.
-    let mut damaged = whole.clone();
-    damaged[ends[5] as usize + 100] ^= 1;
-    fs::write(&file, damaged).expect("written");
-    assert_eq!(reads_in(dir.path()), reads[5]);
+}
+
+#[test]
+fn damage_costs_its_own_group_and_deletes_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut segments = Segments::new(dir.path(), "fine", 16 * MIB, u64::MAX);
+    let mut ends = vec![0];
+    for (kind, blocks) in groups(12).into_iter().flatten() {
+        if kind == BlockKind::Fine {
+            segments.append(&blocks).expect("there is room");
+            ends.push(segments.bytes() as usize);
+        }
+    }
+    let file = dir.path().join("fine-0000000001.tgh");
+    let whole = fs::read(&file).expect("written");
+    let reads_of = |window: u64| window + 7;
+    let all: u64 = (1..=12).map(reads_of).sum();
+    // First byte, version, length of the body, a byte of the body.
+    for at in [0, 4, 8, 11, 100] {
+        for window in 1..=12 {
+            let mut damaged = whole.clone();
+            damaged[ends[window - 1] + at] ^= 1;
+            fs::write(&file, &damaged).expect("written");
+            let left = all - reads_of(window as u64);
+            assert_eq!(reads_in(dir.path()), left, "byte {at} of window {window}");
+            let is = fs::read(&file).expect("there");
+            // A last group that seems longer than the file is like one that was not written whole.
+            let seems_torn = window == 12 && is == damaged[..ends[11]];
+            assert!(is == damaged || seems_torn, "byte {at} of window {window}");
+        }
+    }
+    // What a later build wrote stays as it is, with what this one wrote around it.
+    let mut later = whole.clone();
+    for window in 3..6 {
+        later[ends[window] + 4] += 1;
+    }
+    fs::write(&file, &later).expect("written");
+    assert_eq!(
+        reads_in(dir.path()),
+        all - (4..=6).map(reads_of).sum::<u64>()
+    );
+    later[4] += 1;
+    fs::write(&file, &later[..ends[1]]).expect("written");
+    assert_eq!(reads_in(dir.path()), 0);
+    assert_eq!(fs::metadata(&file).expect("there").len(), ends[1] as u64);
+    // A damage and a torn end in one file: both are passed over.
+    let mut both = whole[..ends[11] + 100].to_vec();
+    both[ends[2] + 100] ^= 1;
+    fs::write(&file, &both).expect("written");
+    assert_eq!(reads_in(dir.path()), all - reads_of(3) - reads_of(12));
 }
 
 #[test]
