@@ -117,14 +117,40 @@ pub struct Inference {
     pub chains: Vec<Vec<Link>>,
 }
 
+impl Inference {
+    /// Returns the same judgement about other requests of the VM, which must be sorted by arrival,
+    /// with their own chains. A part of a recording may have too few requests to be judged.
+    #[must_use]
+    pub fn about(&self, requests: &[Span]) -> Inference {
+        let chains = chains(requests);
+        let thinks = think_times(&chains);
+        Inference {
+            depth: chains.len(),
+            think: thinks.get(thinks.len() / 2).copied(),
+            chains,
+            ..*self
+        }
+    }
+}
+
+/// Iterates over the requests that follow others in their chains, each behind the one before: the
+/// first request of a chain follows no end.
+fn links(chains: &[Vec<Link>]) -> impl Iterator<Item = &[Link]> + Clone {
+    chains.iter().flat_map(|chain| chain.windows(2))
+}
+
+/// Returns all think times, ascending.
+fn think_times(chains: &[Vec<Link>]) -> Vec<Nanos> {
+    let mut thinks: Vec<Nanos> = links(chains).map(|two| two[1].think).collect();
+    thinks.sort_unstable();
+    thinks
+}
+
 /// Judges a VM by its requests, which must be sorted by arrival.
 pub fn infer(requests: &[Span]) -> Inference {
     let chains = chains(requests);
     let depth = chains.len();
-    // The first request of a chain follows no end.
-    let links = || chains.iter().flat_map(|chain| chain.windows(2));
-    let mut thinks: Vec<Nanos> = links().map(|two| two[1].think).collect();
-    thinks.sort_unstable();
+    let thinks = think_times(&chains);
     let enough = requests.len() >= FEWEST;
     let (closed, evidence, certain) = if depth > CHAINS_MAX {
         (false, Evidence::TooDeep, false)
@@ -136,7 +162,7 @@ pub fn infer(requests: &[Span]) -> Inference {
     } else if is_regular(requests) {
         (false, Evidence::Clock, true)
     } else {
-        let pairs = links().map(|two| {
+        let pairs = links(&chains).map(|two| {
             let before = &requests[two[0].request];
             let latency = before.done.since(before.arrived).0 as f64;
             (latency, two[1].think.0 as f64)

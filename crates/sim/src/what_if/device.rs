@@ -3,10 +3,12 @@
 use super::WhatIfError;
 use crate::scenario::{Device, Exchange, Path, default_distances};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 use tidegate_api::policy::PolicyView;
 use tidegate_config::device::Scheduling;
 use tidegate_config::library::Beside;
 use tidegate_config::{ConfigErrors, Section, document};
+use tidegate_core::profile::Profile;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_recording::DeviceFacts;
@@ -31,10 +33,11 @@ pub(super) fn policy(view: &PolicyView) -> Result<PolicySpec, WhatIfError> {
     read.map_err(|error| facts("policy", error))
 }
 
-/// Reads the device, on `model`.
+/// Reads the device, on `model` with a saturation profile.
 pub(super) fn read(
     recorded: &DeviceFacts,
     model: &catalogue::Entry,
+    profile: Option<Arc<Profile>>,
 ) -> Result<Device, WhatIfError> {
     let policy = policy(&recorded.policy)?;
     let mut keys = Map::new();
@@ -45,17 +48,25 @@ pub(super) fn read(
         keys.insert(key.clone(), value(text));
     }
     // Without a model: the recording's keys were right for its own one, and are fitted later.
+    // Under a policy that needs no profile: the recording has only the digest of its own one, and
+    // the replay's is checked with the scenario.
+    let open = PolicySpec::named("fifo").expect("registered");
     let scheduling = document::read_json(&Value::Object(keys), "device", |field| {
         let mut section = Section::open(field)?;
         let nowhere = Beside(std::path::Path::new(""));
-        let scheduling = Scheduling::read(&mut section, Some(policy), None, &nowhere);
+        let scheduling = Scheduling::read(&mut section, Some(open), None, &nowhere);
         section.finish();
         scheduling
     });
+    let scheduling = scheduling.map_err(|error| facts("device", error))?;
     Ok(Device {
         name: recorded.name.clone(),
         model: model.clone(),
-        scheduling: scheduling.map_err(|error| facts("device", error))?,
+        scheduling: Scheduling {
+            policy,
+            profile,
+            ..scheduling
+        },
         bounded: true,
         exchange: Exchange::default(),
         path: Path::default(),

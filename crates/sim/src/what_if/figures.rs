@@ -1,7 +1,7 @@
 //! Figures of recorded and simulated requests, and how well they agree.
 
 use super::RecordedVm;
-use crate::report::VmReport;
+use crate::report::{Rates, VmReport};
 use serde::Serialize;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
@@ -53,7 +53,7 @@ impl Figures {
 
     /// Returns the figures of a simulated VM, over the same span as of its recorded requests.
     pub fn of_simulated(vm: &RecordedVm, report: &VmReport, duration: Nanos) -> Figures {
-        let rates = &report.rates;
+        let whole = Figures::of_rates(&report.rates);
         let end = vm.leaves.unwrap_or(duration);
         let span = end.since(vm.arrives).as_secs_f64();
         // The report's rates are over the time until the last answer.
@@ -63,8 +63,17 @@ impl Figures {
             0.0
         };
         Figures {
-            iops: rates.iops * stretched,
-            bytes_per_s: rates.bytes_per_s * stretched,
+            iops: whole.iops * stretched,
+            bytes_per_s: whole.bytes_per_s * stretched,
+            ..whole
+        }
+    }
+
+    /// Returns the figures of a simulated VM over the time that its report counts.
+    pub(super) fn of_rates(rates: &Rates) -> Figures {
+        Figures {
+            iops: rates.iops,
+            bytes_per_s: rates.bytes_per_s,
             p50_ns: rates.latency_p50_ns.unwrap_or(0),
             p99_ns: rates.latency_p99_ns.unwrap_or(0),
             p999_ns: rates.latency_p999_ns.unwrap_or(0),
@@ -73,7 +82,7 @@ impl Figures {
 }
 
 /// Agreement of a replay under the recording's own policy with the recording.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
 pub struct Reproduction {
     /// Median over all VMs of the relative error of requests per second.
     pub throughput_error: f64,

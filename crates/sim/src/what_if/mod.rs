@@ -12,22 +12,28 @@
 //! Whether a replay can be believed is asked of the recording itself: replayed under its own policy
 //! it must give what was recorded ([`Reproduction`]).
 
+pub mod choose;
 mod device;
 mod figures;
+mod part;
 
 pub use figures::{Figures, Reproduction};
+pub use part::Part;
 
 use crate::scenario::{
     Action, Change, DISK_ALIGNMENT, Delay, Device, Scenario, ScenarioError, VmCpu, VmSpec,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tidegate_config::frame::Frame;
 use tidegate_config::{ConfigErrors, objective};
 use tidegate_core::objective::Objective;
+use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
-use tidegate_policies::policy::PolicySpec;
+use tidegate_policies::policy::{PolicyError, PolicySpec};
 use tidegate_recording::{Change as Recorded, DiskFacts, Recording, Request, VmFacts};
+use tidegate_units::format_duration;
 use tidegate_workload::dependence::{Inference, Link, Span, infer};
 use tidegate_workload::replay::{Factor, Mode, Replay};
 use tidegate_workload::spec::{Flow, Sizes, Workload};
@@ -42,6 +48,13 @@ pub enum WhatIfError {
     /// The recording has no request that can be replayed.
     #[error("the recording has no request of a VM")]
     Empty,
+    /// The recording is too short to search on one part of it and to judge on another.
+    #[error(
+        "the recording has {}: at least {} are needed, to search one part and to judge another",
+        format_duration(*.0),
+        format_duration(choose::SHORTEST)
+    )]
+    TooShort(Nanos),
     /// A value in the recording is not understood.
     #[error("the recording's {what} cannot be used: {error}")]
     Facts {
@@ -50,6 +63,9 @@ pub enum WhatIfError {
         /// Mistakes.
         error: ConfigErrors,
     },
+    /// The policy needs a saturation profile of the device, and there is none.
+    #[error(transparent)]
+    NoProfile(PolicyError),
     /// The replay is no right scenario.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -68,6 +84,8 @@ pub struct RecordedVm {
     pub inference: Inference,
     /// Figures of its recorded requests.
     pub recorded: Figures,
+    /// Part of its requests that its own limit or credit held back.
+    pub held_back: f64,
     arrives: Nanos,
     leaves: Option<Nanos>,
     /// Place on the device; `None`: behind the disk of the VM before.
@@ -86,17 +104,23 @@ pub struct WhatIf {
     pub vms: Vec<RecordedVm>,
     /// Length of the recording.
     pub duration: Nanos,
+    /// Seed of all random choices of a replay.
+    pub seed: u64,
     device: Device,
     policies: Vec<(Nanos, PolicySpec)>,
 }
 
 impl WhatIf {
-    /// Prepares a recording for the replay on `model`.
+    /// Prepares a recording for the replay on `model`, whose saturation profile is `profile`.
     ///
     /// # Errors
     /// If there is nothing to replay, or the recording has values that this version does not know.
-    pub fn new(recording: &Recording, model: &catalogue::Entry) -> Result<WhatIf, WhatIfError> {
-        let mut device = device::read(&recording.header.device, model)?;
+    pub fn new(
+        recording: &Recording,
+        model: &catalogue::Entry,
+        profile: Option<Arc<Profile>>,
+    ) -> Result<WhatIf, WhatIfError> {
+        let mut device = device::read(&recording.header.device, model, profile)?;
         let (vms, policies) = Vms::read(recording)?;
         let last = recording.requests.iter().map(|it| it.done).max();
         let duration = recording.summary.last.max(last.unwrap_or_default());
@@ -109,9 +133,20 @@ impl WhatIf {
         Ok(WhatIf {
             vms,
             duration,
+            seed: Frame::lasting(duration).seed,
             device,
             policies,
         })
+    }
+
+    /// Returns the number of requests.
+    pub fn requests(&self) -> u64 {
+        self.vms.iter().map(|vm| vm.requests.len() as u64).sum()
+    }
+
+    /// Returns the name of the device.
+    pub fn device(&self) -> &str {
+        &self.device.name
     }
 
     /// Returns the policy in force at the beginning of the recording.
@@ -157,8 +192,20 @@ impl WhatIf {
             vms.push(vm.spec(*given.unwrap_or(&vm.objective)));
         }
         changes.sort_by_key(|change| change.at);
+        // Before the scenario's own check, whose error does not tell it from others.
+        let has_profile = device.scheduling.profile.is_some();
+        let later = changes.iter().filter_map(|change| match &change.action {
+            Action::Policy { policy, .. } => Some(policy),
+            Action::Objective { .. } => None,
+        });
+        for policy in [&device.scheduling.policy].into_iter().chain(later) {
+            (policy.check_profile(has_profile)).map_err(WhatIfError::NoProfile)?;
+        }
         let scenario = Scenario {
-            frame: Frame::lasting(self.duration),
+            frame: Frame {
+                seed: self.seed,
+                ..Frame::lasting(self.duration)
+            },
             devices: vec![device],
             vms,
             changes,
@@ -325,12 +372,13 @@ impl Vms {
 
     /// Gives each VM its requests; VMs without any are left out.
     fn finish(self, requests: &[Request], duration: Nanos) -> Vec<RecordedVm> {
-        let mut of_vm: BTreeMap<u32, (Vec<Record>, Vec<Span>)> = BTreeMap::new();
+        let mut of_vm: BTreeMap<u32, (Vec<Record>, Vec<Span>, usize)> = BTreeMap::new();
         for request in requests {
             let Some(&(vm, base)) = self.disks.get(&request.disk) else {
                 continue;
             };
-            let (records, spans) = of_vm.entry(vm).or_default();
+            let (records, spans, held_back) = of_vm.entry(vm).or_default();
+            *held_back += usize::from(request.admitted > request.arrived);
             records.push(Record {
                 at: request.arrived,
                 disk: 0,
@@ -350,7 +398,7 @@ impl Vms {
             *names.entry(draft.facts.name.clone()).or_default() += 1;
         }
         let vm = |(number, draft): (u32, Draft)| {
-            let (records, spans) = of_vm.remove(&number)?;
+            let (records, spans, held_back) = of_vm.remove(&number)?;
             let name = match names[&draft.facts.name] {
                 1 => draft.facts.name.clone(),
                 _ => format!("{}-{number}", draft.facts.name),
@@ -368,6 +416,7 @@ impl Vms {
                 objective: draft.objective,
                 inference: infer(&relative),
                 recorded: Figures::of_recorded(&records, end.since(draft.arrives)),
+                held_back: held_back as f64 / records.len() as f64,
                 arrives: draft.arrives,
                 leaves: draft.leaves.filter(|&leaves| leaves > draft.arrives),
                 disk_at: match &draft.facts.disks[..] {

@@ -2,6 +2,7 @@
 
 mod cached_writes;
 mod causes;
+mod choose;
 mod common;
 mod culprits;
 mod device_control;

@@ -1,13 +1,11 @@
 //! Replays of recordings: they reproduce what was recorded, and foretell what would have been.
 
-use crate::common::read;
+use crate::common::what_if::{prepared, recorded};
 use std::collections::BTreeMap;
-use tidegate_config::{model, objective};
+use tidegate_config::objective;
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_recording::Recording;
-use tidegate_sim::report::Report;
 use tidegate_sim::what_if::{Figures, Reproduction, WhatIf};
 use tidegate_sim::world::World;
 use tidegate_workload::dependence::Evidence;
@@ -44,30 +42,6 @@ disk = [{ size = "4 GiB" }]
 rw = "randread"
 rate_iops = "10 IOPS"
 "#;
-
-/// Runs a scenario; returns its recording and its report.
-fn recorded(text: &str) -> (Recording, Report) {
-    // Not every policy enforces the limit, which a warning says.
-    let loaded = read(text).unwrap_or_else(|errors| panic!("{errors}"));
-    let mut world = World::new(loaded.config, None);
-    world.record(0);
-    let mut bytes = Vec::new();
-    while !world.is_over() {
-        world.step(&mut |_| {});
-        world.take_recording(0, &mut bytes);
-    }
-    let report = world.report();
-    world.end_recording(0, &mut bytes);
-    let recording = Recording::read(&bytes[..], usize::MAX).expect("just written");
-    assert!(recording.is_whole());
-    (recording, report)
-}
-
-fn prepared(recording: &Recording) -> WhatIf {
-    let name = recording.header.device.model.as_deref();
-    let model = model::built_in(name.expect("a simulated device has a model"));
-    WhatIf::new(recording, &model.expect("of the catalogue")).expect("it can be replayed")
-}
 
 /// Replays a recording; returns the figures of every VM.
 fn replayed(

@@ -1,5 +1,7 @@
 //! Scenarios written as their users write them.
 
+pub(crate) mod what_if;
+
 use tidegate_config::{ConfigErrors, Loaded, model};
 use tidegate_sim::report::{Report, Row, VmReport};
 use tidegate_sim::scenario::{self, Scenario};

@@ -1,0 +1,348 @@
+//! Search for settings that keep all promises of a recording.
+//!
+//! ```text
+//!   recording  |------- searched, 60 % -------|-- judged, 40 % --|
+//!                    [== busiest slice ==]
+//!
+//!   diagnosis: limits that hurt, neighbours without a limit   (one change at a time)
+//!   policies:  all on a quarter of the slice, the better half on half of it, the best three
+//!   steps:     each of the three: the best of all single changes, as long as one is better
+//!   params:    of the policy, if promises are still missed
+//! ```
+//!
+//! Settings are compared by the promises that they miss, then by how much, then by the throughput
+//! that they take from VMs. Each change counts as 2 % of throughput, so that one that is not needed
+//! is not made. The result is judged on the rest of the recording, of which the search knows
+//! nothing.
+//!
+//! The budget is counted in simulated requests, not in time: the same recording and seed give the
+//! same answer on every machine.
+//!
+//! Sources: successive halving is from Jamieson and Talwalkar, "Non-stochastic best arm
+//! identification and hyperparameter optimization", AISTATS 2016.
+
+mod findings;
+mod moves;
+mod settings;
+mod trial;
+
+pub use findings::{Finding, FindingKind};
+pub use settings::{Outcome, Settings, VmOutcome};
+pub use trial::Progress;
+
+use self::moves::Moves;
+use self::settings::Score;
+use self::trial::Trials;
+use super::{Part, WhatIf, WhatIfError};
+use tidegate_core::policy::Policy as _;
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+
+/// Part of the recording that is searched, in percent; the rest is judged.
+const SEARCHED_PERCENT: u64 = 60;
+/// Shortest recording that has room for two parts.
+pub const SHORTEST: Nanos = Nanos::from_secs(10);
+/// Shortest slice of the searched part: less has too few whole seconds to judge by.
+const SLICE_MIN: Nanos = Nanos::from_secs(5);
+/// Replays of a whole slice for which the budget must do.
+const REPLAYS: u64 = 120;
+/// Policies that are searched to the end.
+const FINALISTS: usize = 3;
+/// Most steps of a policy.
+const STEPS_MAX: usize = 12;
+
+/// Options of a search.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Requests that may be simulated, which bounds the time.
+    pub budget: u64,
+    /// Policies to try; empty for all.
+    pub policies: Vec<PolicySpec>,
+    /// True for each VM, by its place, whose limit is given.
+    pub fixed: Vec<bool>,
+    /// Replays at once.
+    pub jobs: usize,
+}
+
+/// Result of a search.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Choice {
+    /// Range of the recording that was searched, and its busiest slice, which was replayed.
+    pub searched: (Nanos, Nanos),
+    /// Slice of the searched range that was replayed.
+    pub slice: (Nanos, Nanos),
+    /// Range that was judged.
+    pub judged: (Nanos, Nanos),
+    /// Settings at the end of the recording, with the promises that were asked for.
+    pub before: Settings,
+    /// Settings that were chosen.
+    pub after: Settings,
+    /// Outcome of both on the slice.
+    pub on_slice: [Outcome; 2],
+    /// Outcome of both on the judged range.
+    pub on_judged: [Outcome; 2],
+    /// Findings about limits.
+    pub findings: Vec<Finding>,
+    /// Promises that no settings of the search kept together, as places of VMs and names of parts;
+    /// empty if all were kept on the slice.
+    pub conflict: Vec<(usize, &'static str)>,
+    /// Promises among those that were missed even while all other VMs were nearly idle.
+    pub hopeless: Vec<(usize, &'static str)>,
+    /// Number of replays.
+    pub replays: u64,
+    /// Simulated requests.
+    pub requests: u64,
+    /// True if the budget ended the search.
+    pub exhausted: bool,
+}
+
+/// Searches settings for the recording `what_if`, beginning with `before`, those in force with the
+/// promises that must be kept. `progress` is called after every replay.
+///
+/// # Errors
+/// If the recording is too short, or cannot be replayed with `before`.
+pub fn choose(
+    what_if: &WhatIf,
+    before: &Settings,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Choice, WhatIfError> {
+    if what_if.duration < SHORTEST {
+        return Err(WhatIfError::TooShort(what_if.duration));
+    }
+    // Whole seconds, by which promises are judged.
+    let seconds = what_if.duration.0 / Nanos::SECOND.0 * SEARCHED_PERCENT / 100;
+    let middle = Nanos::from_secs(seconds);
+    let searched = (Nanos::ZERO, middle);
+    let judged = (middle, what_if.duration);
+    let slice = slice(what_if, searched, options.budget / REPLAYS);
+    let fixed: Vec<bool> = (what_if.vms.iter().zip(&options.fixed))
+        .map(|(vm, given)| *given || !vm.stays())
+        .collect();
+    let moves = Moves {
+        what_if,
+        in_force: before,
+        fixed: &fixed,
+    };
+    let trials = Trials::new(what_if.vms.len(), options, progress);
+    let mut search = Search {
+        moves,
+        trials,
+        slices: rungs(what_if, slice),
+        first: None,
+        tried: Vec::new(),
+        found: Vec::new(),
+    };
+    let best = search.run(options)?;
+    let judged_part = what_if.part(judged.0, judged.1);
+    let on_judged = search
+        .trials
+        .whatever_it_takes(&judged_part, [before, &best.0])?;
+    let (conflict, hopeless) = search.conflict(&best);
+    let (after, after_slice) = best;
+    Ok(Choice {
+        searched,
+        slice,
+        judged,
+        findings: search.findings(),
+        before: before.clone(),
+        after,
+        on_slice: [search.first().clone(), after_slice],
+        on_judged,
+        conflict,
+        hopeless,
+        replays: search.trials.replays,
+        requests: search.trials.requests,
+        exhausted: search.trials.exhausted,
+    })
+}
+
+/// Returns the busiest slice of a range with about as many requests as a replay may have.
+fn slice(what_if: &WhatIf, range: (Nanos, Nanos), requests: u64) -> (Nanos, Nanos) {
+    let whole = what_if.part(range.0, range.1);
+    let length = u128::from(range.1.since(range.0).0);
+    let share = length * u128::from(requests) / u128::from(whole.what_if.requests().max(1));
+    let length = u64::try_from(share).unwrap_or(u64::MAX);
+    // Whole seconds, as the range has them.
+    let length = Nanos(length / Nanos::SECOND.0 * Nanos::SECOND.0).max(SLICE_MIN);
+    what_if.busiest(range.0, range.1, length)
+}
+
+/// Returns a quarter of a slice, half of it and all of it; no part is shorter than the least.
+fn rungs(what_if: &WhatIf, (from, to): (Nanos, Nanos)) -> [Part; 3] {
+    [4, 2, 1].map(|parts| {
+        let length = Nanos(to.since(from).0 / parts).max(SLICE_MIN);
+        let (from, to) = what_if.busiest(from, to, length);
+        what_if.part(from, to)
+    })
+}
+
+/// State of a search.
+struct Search<'a> {
+    moves: Moves<'a>,
+    trials: Trials<'a>,
+    /// Parts of the recording to replay: a quarter of the slice, half of it, all of it.
+    slices: [Part; 3],
+    /// Outcome of the settings in force on the slice.
+    first: Option<Outcome>,
+    /// Everything that was tried on the whole slice.
+    tried: Vec<Tried>,
+    /// Findings of the diagnosis.
+    found: Vec<Finding>,
+}
+
+/// Settings with their outcome on the whole slice.
+type Tried = (Settings, Outcome);
+
+impl Search<'_> {
+    /// Finds the best settings.
+    fn run(&mut self, options: &Options) -> Result<Tried, WhatIfError> {
+        let before = self.moves.in_force.clone();
+        let whole = self.slices[2].clone();
+        let [first] = self.trials.whatever_it_takes(&whole, [&before])?;
+        self.first = Some(first.clone());
+        let mut best = (before.clone(), first);
+        self.tried.push(best.clone());
+        let diagnosed = self.diagnose();
+        if best.1.missed().next().is_none() {
+            // All is well: what is not needed is not changed.
+            return Ok(best);
+        }
+        for start in self.finalists(options, &diagnosed) {
+            let found = self.descend(start);
+            best = self.better(best, found);
+        }
+        if best.1.missed().next().is_some() {
+            let params = self.moves.params(&best.0);
+            let found = self.best_of(params);
+            best = self.better(best, found);
+        }
+        Ok(best)
+    }
+
+    /// Outcome of the settings in force on the slice.
+    fn first(&self) -> &Outcome {
+        self.first.as_ref().expect("it is the first replay")
+    }
+
+    fn score(&self, (settings, outcome): &Tried) -> Score {
+        outcome.score(settings, self.moves.in_force, self.first())
+    }
+
+    /// Returns `other` if it is better than `best`, and `best` otherwise.
+    fn better(&self, best: Tried, other: Option<Tried>) -> Tried {
+        match other {
+            Some(other) if self.score(&other) < self.score(&best) => other,
+            _ => best,
+        }
+    }
+
+    /// Returns the best of settings on the whole slice; `None` if none could be tried.
+    fn best_of(&mut self, all: Vec<Settings>) -> Option<Tried> {
+        // What was tried is known.
+        let is_new = |settings: &Settings| self.tried.iter().all(|(known, _)| known != settings);
+        let new: Vec<Settings> = all.into_iter().filter(is_new).collect();
+        let tried = self.trials.try_all(&self.slices[2], new);
+        self.tried.extend(tried.iter().cloned());
+        let best = |best: Option<Tried>, other: Tried| match best {
+            Some(best) => Some(self.better(best, Some(other))),
+            None => Some(other),
+        };
+        tried.into_iter().fold(None, best)
+    }
+
+    /// Returns the settings to begin the last search with: the best of each of the best policies.
+    fn finalists(&mut self, options: &Options, diagnosed: &Settings) -> Vec<Settings> {
+        let in_force = self.moves.in_force;
+        let mut all = vec![in_force.clone()];
+        for policy in self.policies(options) {
+            for start in [in_force, diagnosed] {
+                let start = Settings {
+                    policy: policy.clone(),
+                    ..start.clone()
+                };
+                // A limit that is not enforced changes nothing.
+                let limits = start.objectives != in_force.objectives;
+                if !all.contains(&start) && (!limits || policy.enforces().limit) {
+                    all.push(start);
+                }
+            }
+        }
+        for rung in 0..2 {
+            let tried = self.trials.try_all(&self.slices[rung], all.clone());
+            let Some((_, before)) = tried.iter().find(|(settings, _)| settings == in_force) else {
+                break;
+            };
+            let mut scored: Vec<(Score, &Settings)> = (tried.iter())
+                .map(|(settings, outcome)| (outcome.score(settings, in_force, before), settings))
+                .collect();
+            // Stable: of equal ones the first stays.
+            scored.sort_by(|a, b| a.0.partial_cmp(&b.0).expect("scores are numbers"));
+            let keep = scored.len().div_ceil(2).max(FINALISTS);
+            let mut kept: Vec<Settings> = (scored
+                .into_iter()
+                .take(keep)
+                .map(|(_, settings)| settings.clone()))
+            .collect();
+            // To change nothing is always a choice, and the measure of throughput.
+            if !kept.contains(in_force) {
+                kept.push(in_force.clone());
+            }
+            all = kept;
+        }
+        // One start for each policy.
+        let mut finalists: Vec<Settings> = Vec::new();
+        for settings in all {
+            let is_new = finalists
+                .iter()
+                .all(|other| other.policy != settings.policy);
+            if is_new && finalists.len() < FINALISTS {
+                finalists.push(settings);
+            }
+        }
+        finalists
+    }
+
+    /// Returns the policies to try: those that were asked for, or all that can be in force.
+    fn policies(&self, options: &Options) -> Vec<PolicySpec> {
+        let has_profile = self.moves.what_if.device.scheduling.profile.is_some();
+        let own = &self.moves.in_force.policy;
+        let asked = if options.policies.is_empty() {
+            tidegate_policies::policy::registry()
+                .iter()
+                .map(|info| PolicySpec::named(info.name).expect("registered"))
+                .collect()
+        } else {
+            options.policies.clone()
+        };
+        // The policy in force keeps its parameters.
+        let asked = asked
+            .into_iter()
+            .map(|policy| match policy.name() == own.name() {
+                true => own.clone(),
+                false => policy,
+            });
+        asked
+            .filter(|policy| policy.check_profile(has_profile).is_ok())
+            .collect()
+    }
+
+    /// Takes the best of all single changes as long as one is better.
+    fn descend(&mut self, start: Settings) -> Option<Tried> {
+        let known = self.tried.iter().find(|(settings, _)| *settings == start);
+        let mut best = match known {
+            Some(known) => known.clone(),
+            None => self.best_of(vec![start])?,
+        };
+        for _ in 0..STEPS_MAX {
+            let steps = self.moves.around(&best.0, &best.1);
+            let next = self.best_of(steps);
+            let is_better = |next: &Tried| self.score(next) < self.score(&best);
+            match next.filter(is_better) {
+                Some(next) => best = next,
+                None => break,
+            }
+        }
+        Some(best)
+    }
+}

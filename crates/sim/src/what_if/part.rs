@@ -1,0 +1,152 @@
+//! Part of a recording, which is replayed by itself.
+
+use super::{Figures, RecordedVm, WhatIf};
+use tidegate_core::objective::Objective;
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+use tidegate_workload::dependence::Span;
+use tidegate_workload::trace::Record;
+
+/// Requests of a recording that arrived in a range of time, with the VMs and settings of that time.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Replay of the part, whose time begins at `from`.
+    pub what_if: WhatIf,
+    /// Place in the whole recording of each VM of the part: VMs without requests are left out.
+    pub vms: Vec<usize>,
+    /// First time of the recording that belongs to the part.
+    pub from: Nanos,
+    /// First time that does not.
+    pub to: Nanos,
+}
+
+impl WhatIf {
+    /// Returns the part of the recording from `from` to before `to`. Whether a VM waits for answers
+    /// is as the whole recording tells; requests that were outstanding at `from` are left out.
+    ///
+    /// # Panics
+    /// If `to` is not after `from`.
+    pub fn part(&self, from: Nanos, to: Nanos) -> Part {
+        assert!(from < to, "a part from {from} to {to} is empty");
+        let parts = self.vms.iter().enumerate();
+        let (places, vms) = parts
+            .filter_map(|(place, vm)| Some((place, vm.part(from, to)?)))
+            .unzip();
+        let mut device = self.device.clone();
+        if let Some(policy) = in_force(&self.policies, from) {
+            device.scheduling.policy = policy.clone();
+        }
+        let what_if = WhatIf {
+            vms,
+            duration: to.since(from),
+            seed: self.seed,
+            device,
+            policies: later(&self.policies, from, to),
+        };
+        Part {
+            what_if,
+            vms: places,
+            from,
+            to,
+        }
+    }
+
+    /// Returns the policy in force at the end of the recording.
+    pub fn last_policy(&self) -> &PolicySpec {
+        in_force(&self.policies, self.duration).unwrap_or_else(|| self.policy())
+    }
+
+    /// Returns the range of `length` between `from` and `to` with the most load: the one in which
+    /// arrive the requests that were outstanding for the longest time in total. Ranges begin at
+    /// multiples of half a length.
+    pub(super) fn busiest(&self, from: Nanos, to: Nanos, length: Nanos) -> (Nanos, Nanos) {
+        if to.since(from) <= length {
+            return (from, to);
+        }
+        let half = Nanos((length.0 / 2).max(1));
+        let mut sums = vec![0u128; to.since(from).0.div_ceil(half.0) as usize];
+        for request in self.vms.iter().flat_map(|vm| &vm.requests) {
+            if (from..to).contains(&request.at) {
+                let index = (request.at.since(from).0 / half.0) as usize;
+                sums[index] += u128::from(request.took.get().unwrap_or_default().0);
+            }
+        }
+        // A range that would end beyond `to` does not count.
+        let begins = (0..sums.len()).filter(|&i| from + Nanos(half.0 * i as u64) + length <= to);
+        let load = |&i: &usize| sums[i] + sums.get(i + 1).copied().unwrap_or(0);
+        // The first of equal ones: `max_by_key` returns the last.
+        let begin = begins.rev().max_by_key(load).unwrap_or(0);
+        let begin = from + Nanos(half.0 * begin as u64);
+        (begin, begin + length)
+    }
+}
+
+impl RecordedVm {
+    /// Returns true if the VM was there at the end of the recording.
+    pub fn stays(&self) -> bool {
+        self.leaves.is_none()
+    }
+
+    /// Returns the objective in force at the end of the recording, or when the VM left.
+    pub fn last_objective(&self) -> &Objective {
+        let last = self.objectives.last();
+        last.map_or(&self.objective, |(_, objective)| objective)
+    }
+
+    /// Returns the part of the VM from `from` to before `to`; `None` if it has no request then.
+    fn part(&self, from: Nanos, to: Nanos) -> Option<RecordedVm> {
+        let begin = self.requests.partition_point(|request| request.at < from);
+        let end = self.requests.partition_point(|request| request.at < to);
+        let arrives = self.arrives.since(from);
+        let requests: Vec<Record> = (self.requests[begin..end].iter())
+            .map(|request| Record {
+                at: request.at.since(from),
+                ..*request
+            })
+            .collect();
+        if requests.is_empty() {
+            return None;
+        }
+        let span = |request: &Record| {
+            let arrived = request.at.since(arrives);
+            let took = request.took.get().unwrap_or_default();
+            Span {
+                arrived,
+                done: arrived + took,
+            }
+        };
+        let spans: Vec<Span> = requests.iter().map(span).collect();
+        let leaves = self.leaves.filter(|&leaves| leaves < to);
+        let leaves = leaves.map(|leaves| leaves.since(from));
+        let there = leaves.unwrap_or(to.since(from)).since(arrives);
+        Some(RecordedVm {
+            name: self.name.clone(),
+            background: self.background,
+            objective: *in_force(&self.objectives, from).unwrap_or(&self.objective),
+            inference: self.inference.about(&spans),
+            recorded: Figures::of_recorded(&requests, there),
+            held_back: self.held_back,
+            arrives,
+            leaves: leaves.filter(|&leaves| leaves > arrives),
+            disk_at: self.disk_at,
+            disk_size: self.disk_size,
+            requests,
+            objectives: later(&self.objectives, from, to),
+        })
+    }
+}
+
+/// Returns the last of the values that came into force by `at`.
+fn in_force<T>(values: &[(Nanos, T)], at: Nanos) -> Option<&T> {
+    let upto = values.iter().take_while(|(time, _)| *time <= at);
+    upto.last().map(|(_, value)| value)
+}
+
+/// Returns the values that come into force after `from` and before `to`, with their times since
+/// `from`.
+fn later<T: Clone>(values: &[(Nanos, T)], from: Nanos, to: Nanos) -> Vec<(Nanos, T)> {
+    let later = values.iter().filter(|(at, _)| *at > from && *at < to);
+    later
+        .map(|(at, value)| (at.since(from), value.clone()))
+        .collect()
+}
