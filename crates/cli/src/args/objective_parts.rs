@@ -10,6 +10,9 @@ use super::value::parse_weight;
 /// Name of clap's group of all these options.
 const GROUP: &str = "PartArgs";
 
+/// Placeholder of values that are numbers in a document.
+const NUMBER: &str = "NUMBER";
+
 /// Options given, each with its value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartArgs(Vec<(&'static FlagInfo, Value)>);
@@ -23,6 +26,14 @@ impl PartArgs {
     /// Returns the change of an objective in the notation of the control API.
     pub(crate) fn change(&self) -> Value {
         objective::change(self.0.iter().map(|(flag, value)| (*flag, value)))
+    }
+}
+
+/// Returns a value as a document has it: a number where the flag takes one.
+fn typed(flag: &FlagInfo, text: &str) -> Value {
+    match text.trim().parse::<u64>() {
+        Ok(number) if flag.value == NUMBER => number.into(),
+        _ => text.into(),
     }
 }
 
@@ -56,7 +67,9 @@ impl FromArgMatches for PartArgs {
         let value = |flag: &FlagInfo| -> Option<Value> {
             match flag.none {
                 NoneMeans::Weight => matches.get_one::<u32>(flag.name).map(|n| (*n).into()),
-                _ => (matches.get_one::<String>(flag.name)).map(|text| text.as_str().into()),
+                _ => matches
+                    .get_one::<String>(flag.name)
+                    .map(|text| typed(flag, text)),
             }
         };
         let typed = objective::flags().filter_map(|flag| Some((flag, value(flag)?)));
