@@ -17,8 +17,10 @@ mod output;
 mod plot_output;
 mod problem;
 mod progress;
+mod recording_file;
 mod results;
 mod seeds;
+mod shell;
 mod simulate;
 
 use std::process::ExitCode;

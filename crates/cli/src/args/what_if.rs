@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueHint};
+use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-use super::value::parse_policy;
+use super::value::{parse_policy, parse_time, whole};
 use crate::completion;
 
 /// Rules and examples of the command.
@@ -16,7 +17,8 @@ pub(super) const HELP: &str =
   tidegate sim examples/noisy-neighbour.toml --record noisy.tgrec
   tidegate whatif noisy.tgrec --policy fifo,mclock,slo
   tidegate whatif noisy.tgrec --objective \"bulk=limit.total=20 MB/s\"
-  tidegate whatif noisy.tgrec --device nvme-1tb -o json | jq .reproduction";
+  tidegate whatif noisy.tgrec --device nvme-1tb -o json | jq .reproduction
+  tidegate whatif noisy.tgrec --choose --objective \"oltp=latency=20 ms\"";
 
 /// Options of `tidegate whatif`.
 #[derive(Debug, ClapArgs)]
@@ -35,8 +37,32 @@ pub(crate) struct WhatIfArgs {
     #[arg(long, value_name = "MODEL", add = completion::models())]
     pub(crate) device: Option<String>,
     /// Write results, and each VM over time under each policy, to FILE as a page for a browser
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "choose")]
     pub(crate) report: Option<PathBuf>,
+    /// Saturation profile of the device: a file of `tidegate profile`, or the name of a model of
+    /// the catalogue [default: the profile of the recording, if it is of the catalogue]
+    #[arg(long, value_name = "FILE", add = completion::models())]
+    pub(crate) profile: Option<String>,
+    /// Seed of all random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
+    pub(crate) seed: u64,
+    /// Search policies, limits and parameters for what keeps all promises, and judge it on a part
+    /// of the recording that was not searched
+    #[arg(long)]
+    pub(crate) choose: bool,
+    /// Length of the search on an ordinary machine, such as "5 min": so many requests are
+    /// simulated, whatever the machine
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = parse_time,
+          requires = "choose")]
+    pub(crate) budget: Nanos,
+    /// Write the results to FILE in the JSON of fio, a job for each VM; with several policies a
+    /// file for each, with its name before the ending
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) fio_json: Option<PathBuf>,
+    /// Write the latencies of each VM and second to FILE as HdrHistograms; with several policies a
+    /// file for each, with its name before the ending
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) hdr_log: Option<PathBuf>,
     /// Replay a recording from which requests are missing
     #[arg(long)]
     pub(crate) allow_gaps: bool,

@@ -8,14 +8,14 @@ use tidegate_sim::report::{Promise, Rates, Report, Responses, Row, VmReport};
 use tidegate_sim::world::World;
 use tidegate_units::human::{count, duration, percent};
 
-use self::files::Files;
+use self::files::{Files, Wanted};
 use super::precision;
 use crate::args::{Format, SimArgs};
 use crate::output::{self, Output};
 use crate::progress::DelayedBar;
 use crate::simulate::{self, Changes, Ready};
 
-mod files;
+pub(super) mod files;
 mod fio_json;
 mod hdr_log;
 mod page;
@@ -36,10 +36,11 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     ready.tell();
     let began = Instant::now();
     let mut printer = Printer::new(out, &ready);
-    let mut files = Files::create(args)?;
+    let wanted = wanted(args);
+    let mut files = Files::create(&wanted)?;
     let interval = files.interval(args.interval, &ready.scenario);
     let mut world = World::new(ready.scenario, interval);
-    files.prepare(args, &mut world)?;
+    files.prepare(&wanted, &mut world)?;
     // Milliseconds of virtual time.
     let total = world.scenario().frame.duration.0 / 1_000_000;
     let mut progress = DelayedBar::new(total, "simulating");
@@ -90,6 +91,18 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Returns the paths of the files that are wanted.
+fn wanted(args: &SimArgs) -> Wanted<'_> {
+    Wanted {
+        responses: args.responses.as_deref(),
+        record: args.record.as_deref(),
+        fio_json: args.fio_json.as_deref(),
+        hdr_log: args.hdr_log.as_deref(),
+        page: args.report.as_deref().map(|path| (path, &*args.file)),
+        plots: args.plot || args.plots.svg.is_some(),
+    }
 }
 
 /// Printer of the rows of intervals, at once so that memory does not grow, and of the report.

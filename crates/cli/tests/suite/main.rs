@@ -3,6 +3,7 @@
 mod access;
 mod agent;
 mod check_persisted;
+mod choose;
 mod cli;
 mod common;
 mod compare;

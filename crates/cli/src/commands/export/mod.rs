@@ -23,6 +23,7 @@ use crate::args::{AttachArgs, ExportCommand, Global, LibvirtArgs, MachineArgs};
 use crate::client::read;
 use crate::output::{self, Output};
 use crate::problem::Problem;
+use crate::shell;
 
 /// Seconds for which a hypervisor holds requests of an NBD disk while the daemon is away: longer
 /// than a restart, which opens all disks.
@@ -199,19 +200,9 @@ fn for_shell(arguments: &[String]) -> String {
             (false, true) => " \\\n",
             (false, false) => " ",
         };
-        text = text + separator + &quoted(argument);
+        text = text + separator + &shell::quoted(argument);
     }
     text + "\n"
-}
-
-/// Quotes a word for a POSIX shell, where it needs that.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    if word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 /// Returns a size in the unit that QEMU and Cloud Hypervisor both take, rounded up.

@@ -5,7 +5,8 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Page, Table};
 use tidegate_units::human::duration;
 
-use super::{Answer, RunReport};
+use super::RunReport;
+use super::answer::Answer;
 use crate::html_report::plots::{self, Distribution, TimeAxis, VmOverTime};
 use crate::html_report::{self, Verdict};
 

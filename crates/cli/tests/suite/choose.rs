@@ -1,0 +1,310 @@
+//! `tidegate whatif --choose` as its users meet it, and the files and profiles of `whatif`.
+
+use serde_json::Value;
+
+use crate::common::{stderr, stdout, tidegate};
+
+const SCENARIO: &str = "
+duration = \"40 s\"
+[[device]]
+name = \"disk0\"
+model = \"hdd-7200-1tb\"
+policy = \"limit\"
+[[vm]]
+name = \"etcd\"
+disk = [{ size = \"1 GiB\" }]
+[[vm.workload]]
+rw = \"randwrite\"
+rate_iops = \"10 IOPS\"
+[[vm]]
+name = \"backup\"
+disk = [{ size = \"100 GiB\" }]
+[[vm.workload]]
+rw = \"randread\"
+bs = \"256 KiB\"
+iodepth = 16
+[[vm]]
+name = \"web\"
+disk = [{ size = \"1 GiB\" }]
+objective.limit = \"400 IOPS\"
+[[vm.workload]]
+rw = \"randread\"
+thinktime = \"100 ms\"
+";
+
+/// Records a scenario; returns the directory with the path of the recording.
+fn recording(scenario: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [file, recording] = ["s.toml", "r.tgrec"].map(|name| dir.path().join(name));
+    std::fs::write(&file, scenario).expect("it is written");
+    let [file, path] = [&file, &recording].map(|path| path.to_str().expect("text"));
+    let done = tidegate(&["sim", file, "--record", path]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let path = path.to_owned();
+    (dir, path)
+}
+
+const CHOOSE: [&str; 6] = [
+    "--choose",
+    "--objective",
+    "etcd=latency=150 ms",
+    "--policy",
+    "limit",
+    "--budget",
+];
+
+#[test]
+fn settings_are_chosen_judged_and_given_as_commands() {
+    let (dir, path) = recording(SCENARIO);
+    let log = dir.path().join("fio.json");
+    let log = log.to_str().expect("text");
+    let arguments = [&["whatif", path.as_str()], &CHOOSE[..], &["5 s"]].concat();
+    let json = tidegate(&[&arguments[..], &["-o", "json", "--fio-json", log]].concat());
+    assert!(json.status.success(), "{}", stderr(&json));
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(
+        (&json["searched_s"][1], &json["judged_s"][0]),
+        (&24.0.into(), &24.0.into())
+    );
+    assert_eq!(
+        (&json["all_kept"], &json["unchanged"]),
+        (&true.into(), &false.into())
+    );
+    let found = |vm: &str| {
+        let findings = json["findings"].as_array().expect("a list");
+        let found = findings.iter().find(|finding| finding["vm"] == vm);
+        found.map_or("none".to_owned(), |it| {
+            it["finding"].as_str().expect("text").to_owned()
+        })
+    };
+    assert_eq!(found("backup"), "noisy_without_limit");
+    assert_eq!(found("web"), "limit_never_binds");
+    let kept = |when: &str| &json["vms"][0]["judged"][when]["promises"][0]["kept"];
+    assert_eq!(
+        (kept("before"), kept("after")),
+        (&false.into(), &true.into())
+    );
+    let commands = json["commands"].as_array().expect("a list");
+    let commands: Vec<&str> = commands.iter().filter_map(Value::as_str).collect();
+    // The promise that was asked for is put in force, too.
+    assert_eq!(commands[0], "tidegate vm set etcd --latency '150 ms'");
+    assert!(
+        commands[1].starts_with("tidegate vm set backup --limit "),
+        "{commands:?}"
+    );
+    assert_eq!(commands.len(), 2);
+    let exported = std::fs::read_to_string(log).expect("it is written");
+    let exported: Value = serde_json::from_str(&exported).expect("JSON");
+    assert_eq!(exported["jobs"].as_array().map(Vec::len), Some(3));
+
+    let text = stdout(&tidegate(&arguments));
+    for part in [
+        "Searched 0 s to 24 s",
+        "judged on 24 s to 40 s",
+        "backup: has no limit",
+        "web: its limit never held back",
+        "All promises are kept.",
+        "To put it in force:\n  tidegate vm set etcd --latency '150 ms'\n",
+        "To remove limits that do nothing:\n  tidegate vm set web --limit none\n",
+        "Under its own policy (limit)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(text, stdout(&tidegate(&arguments)));
+}
+
+#[test]
+fn a_policy_is_put_in_force_by_its_command() {
+    let (_dir, path) = recording(&SCENARIO.replace("policy = \"limit\"", "policy = \"fifo\""));
+    let choose = [
+        "--choose",
+        "--objective",
+        "etcd=latency=150 ms",
+        "-o",
+        "json",
+    ];
+    let only = ["--policy", "limit"];
+    let json = tidegate(&[&["whatif", path.as_str()], &choose[..], &only[..]].concat());
+    assert!(json.status.success(), "{}", stderr(&json));
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let policy = (&json["policy"]["before"], &json["policy"]["after"]);
+    assert_eq!(policy, (&"fifo".into(), &"limit".into()));
+    assert_eq!(json["commands"][0], "tidegate policy set disk0 limit");
+    // The policy enforces no limit, so none can be said to do nothing.
+    let findings = json["findings"].as_array().expect("a list");
+    let web = findings.iter().find(|it| it["vm"] == "web");
+    assert_eq!(
+        web.expect("it has a limit")["finding"],
+        "limit_not_enforced"
+    );
+}
+
+#[test]
+fn nothing_to_keep_and_too_little_to_judge_are_refused() {
+    let (_dir, path) = recording(&SCENARIO.replace("objective.limit = \"400 IOPS\"\n", ""));
+    let none = tidegate(&["whatif", &path, "--choose"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(stderr(&none).contains("--objective"), "{}", stderr(&none));
+    let (_dir, path) = recording(&SCENARIO.replace("40 s", "9 s"));
+    let short = tidegate(&["whatif", &path, "--choose"]);
+    assert!(
+        stderr(&short).contains("at least 10 s"),
+        "{}",
+        stderr(&short)
+    );
+    let alone = tidegate(&["whatif", &path, "--budget", "5 s"]);
+    assert!(stderr(&alone).contains("--choose"), "{}", stderr(&alone));
+}
+
+#[test]
+fn results_are_exported_for_every_policy() {
+    let (dir, path) = recording(&SCENARIO.replace("40 s", "5 s"));
+    let file = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let run = |more: &[&str]| {
+        let (json, log) = (file("out.json"), file("out.hlog"));
+        let exports = ["--fio-json", &json, "--hdr-log", &log];
+        let done = tidegate(&[&["whatif", path.as_str()], more, &exports[..]].concat());
+        assert!(done.status.success(), "{}", stderr(&done));
+    };
+    let iops = |name: &str| {
+        let text = std::fs::read_to_string(file(name)).expect("it is written");
+        let json: Value = serde_json::from_str(&text).expect("JSON");
+        json["jobs"][1]["read"]["iops"].as_f64().expect("a rate")
+    };
+    run(&["--policy", "mclock,slo"]);
+    let [mclock, slo] = ["out-mclock.json", "out-slo.json"].map(iops);
+    assert!(mclock > 0.0 && slo > 0.0 && mclock != slo, "{mclock} {slo}");
+    assert!(file("out-slo.hlog").ends_with("out-slo.hlog"));
+    let log = std::fs::read_to_string(file("out-slo.hlog")).expect("it is written");
+    assert!(log.contains("Tag=backup,0.000,1.000,"), "{log}");
+    // One policy, or the recording alone, has the file as it was named.
+    run(&["--policy", "slo"]);
+    assert_eq!(iops("out.json"), slo);
+    run(&[]);
+    assert_ne!(iops("out.json"), slo);
+}
+
+#[test]
+fn a_policy_that_needs_a_profile_has_it_by_option_or_by_the_recording() {
+    let with = SCENARIO.replace("40 s", "5 s").replace(
+        "policy = \"limit\"",
+        "policy = { name = \"mclock\", cost = \"device-time\" }\nprofile = \"hdd-7200-1tb\"",
+    );
+    let (_dir, path) = recording(&with);
+    // A recording made with a profile of the catalogue needs no option.
+    let own = tidegate(&["whatif", &path]);
+    assert!(own.status.success(), "{}", stderr(&own));
+    assert_eq!(stderr(&own), "");
+    let other = ["whatif", &path, "--profile", "hdd-7200-250gb"];
+    let other = tidegate(&other);
+    assert!(other.status.success(), "{}", stderr(&other));
+    assert!(
+        stderr(&other).contains("another profile"),
+        "{}",
+        stderr(&other)
+    );
+    // On another device the profile is another one.
+    let moved = ["whatif", &path, "--device", "nvme-1tb"];
+    let refused = tidegate(&moved);
+    assert_eq!(refused.status.code(), Some(1));
+    let message = stderr(&refused);
+    assert!(
+        message.contains("help: give the device's profile with --profile"),
+        "{message}"
+    );
+    let given = tidegate(&[&moved[..], &["--profile", "nvme-1tb"]].concat());
+    assert!(given.status.success(), "{}", stderr(&given));
+    let wrong = tidegate(&["whatif", &path, "--profile", "no-such"]);
+    assert!(
+        stderr(&wrong).contains("where: --profile"),
+        "{}",
+        stderr(&wrong)
+    );
+}
+
+/// Returns the words of a command whose words have no quotes inside.
+fn words(command: &str) -> Vec<String> {
+    let parts = command.split('\'').enumerate();
+    let words = parts.flat_map(|(index, part)| match index % 2 {
+        // Inside quotes.
+        1 => vec![part.to_owned()],
+        _ => part.split_whitespace().map(str::to_owned).collect(),
+    });
+    words.collect()
+}
+
+/// Puts commands in force in a scenario: the policy of its device, and objectives from the start.
+fn in_force(scenario: &str, commands: &[&str]) -> String {
+    let mut changed = scenario.to_owned();
+    for command in commands {
+        let words = words(command);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words[1..] {
+            ["policy", "set", "disk0", policy] => {
+                changed = changed.replace("policy = \"limit\"", &format!("policy = {policy:?}"));
+            }
+            ["vm", "set", vm, ref parts @ ..] => {
+                let parts = parts.chunks(2).map(|part| {
+                    let (name, value) = (part[0].trim_start_matches("--"), part[1]);
+                    match value.parse::<u64>() {
+                        Ok(number) => format!("{name} = {number}"),
+                        Err(_) => format!("{name} = {value:?}"),
+                    }
+                });
+                let parts = parts.collect::<Vec<_>>().join(", ");
+                changed +=
+                    &format!("\n[[event]]\nat = \"0 s\"\nvm = {vm:?}\nobjective = {{ {parts} }}\n");
+            }
+            _ => panic!("{command}"),
+        }
+    }
+    changed
+}
+
+/// The story of `examples/nine-vms.toml`: limits that do nothing, one that hurts, and what is
+/// chosen keeps the promise when the VMs themselves run under it.
+#[test]
+fn nine_vms_on_one_spindle_get_what_they_need() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/nine-vms.toml");
+    let scenario = std::fs::read_to_string(example).expect("an example");
+    let (dir, path) = recording(&scenario);
+    let json = tidegate(&[
+        "whatif", &path, "--choose", "--budget", "30 s", "-o", "json",
+    ]);
+    assert!(json.status.success(), "{}", stderr(&json));
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let findings = json["findings"].as_array().expect("a list");
+    let found = |kind: &str| -> Vec<&str> {
+        let of_kind = findings.iter().filter(|finding| finding["finding"] == kind);
+        of_kind
+            .filter_map(|finding| finding["vm"].as_str())
+            .collect()
+    };
+    assert_eq!(found("limit_hurts"), ["etcd"]);
+    let idle = ["mail", "web1", "web2", "web3", "web4", "web5", "web6"];
+    assert_eq!(found("limit_never_binds"), idle);
+    assert_eq!(json["all_kept"], true, "{json}");
+    let commands = json["commands"].as_array().expect("a list");
+    let commands: Vec<&str> = commands.iter().filter_map(Value::as_str).collect();
+    assert!(
+        commands
+            .iter()
+            .any(|it| it.starts_with("tidegate vm set etcd ")),
+        "{commands:?}"
+    );
+
+    let file = dir.path().join("after.toml");
+    std::fs::write(&file, in_force(&scenario, &commands)).expect("it is written");
+    let kept = |file: &str| {
+        let report = tidegate(&["sim", file, "-o", "json"]);
+        let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+        let promises = report["vms"][0]["promises"]
+            .as_array()
+            .expect("etcd is first")
+            .clone();
+        let latency = promises.iter().find(|promise| promise["part"] == "latency");
+        latency.expect("it is promised")["kept"].clone()
+    };
+    assert_eq!(kept(example), false);
+    assert_eq!(kept(file.to_str().expect("text")), true, "{commands:?}");
+}
