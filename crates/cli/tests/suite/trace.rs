@@ -193,3 +193,139 @@ fn plots_of_a_trace_are_drawn_on_the_terminal_and_as_a_picture() {
         "{one}"
     );
 }
+
+/// Records a scenario in which requests end in another order than they came.
+fn recording() -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [scenario, recording] = ["s.toml", "r.tgrec"].map(|name| dir.path().join(name));
+    let text = "
+        duration = \"20 s\"
+        [[device]]
+        name = \"disk\"
+        model = \"hdd-7200-1tb\"
+        policy = \"fifo\"
+        [[vm]]
+        name = \"oltp\"
+        disk = [{ size = \"1 GiB\" }]
+        [[vm.workload]]
+        rw = \"randrw\"
+        iodepth = 16
+        [[vm]]
+        name = \"log\"
+        disk = [{ size = \"1 GiB\" }]
+        [[vm.workload]]
+        rw = \"write\"
+    ";
+    std::fs::write(&scenario, text).expect("it is written");
+    let [scenario, path] = [&scenario, &recording].map(|path| path.to_str().expect("text"));
+    let done = tidegate(&["sim", scenario, "--record", path]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let path = path.to_owned();
+    (dir, path)
+}
+
+#[test]
+fn a_recording_is_told_in_figures_and_checked() {
+    let (_dir, path) = recording();
+    let info = tidegate(&["trace", "info", &path, "-o", "json"]);
+    let info: Value = serde_json::from_slice(&info.stdout).expect("JSON");
+    assert_eq!(info["format"], "recording");
+    let requests = info["all"]["requests"].as_u64().expect("a number");
+    assert!(requests > 500, "{requests}");
+    assert!(
+        info["out_of_order"].as_u64().is_some_and(|n| n > 0),
+        "the disk reorders"
+    );
+    let names: Vec<&str> = (info["disks"].as_array().expect("a list").iter())
+        .filter_map(|disk| disk["name"].as_str())
+        .collect();
+    assert!(
+        names.contains(&"oltp") && names.contains(&"log"),
+        "{names:?}"
+    );
+    let plot = stdout(&tidegate(&["trace", "info", &path, "--plot", "--ascii"]));
+    assert!(plot.contains("Heat of addresses"), "{plot}");
+
+    // The order of ends is no finding.
+    let clean = tidegate(&["trace", "lint", &path, "--disk-size", "1 GiB"]);
+    assert!(
+        clean.status.success(),
+        "{}{}",
+        stdout(&clean),
+        stderr(&clean)
+    );
+    let small = tidegate(&["trace", "lint", &path, "--disk-size", "1 MiB", "-o", "json"]);
+    let small: Value = serde_json::from_slice(&small.stdout).expect("JSON");
+    let checks = small["checks"].as_array().expect("checks");
+    let beyond = checks.iter().find(|check| check["check"] == "beyond-disk");
+    let example = &beyond.expect("it is checked")["examples"][0]["place"];
+    assert!(
+        example
+            .as_str()
+            .is_some_and(|place| place.contains("request")),
+        "{example}"
+    );
+}
+
+#[test]
+fn a_recording_is_converted_cut_and_scaled() {
+    let (dir, path) = recording();
+    let info = tidegate(&["trace", "info", &path, "-o", "json"]);
+    let info: Value = serde_json::from_slice(&info.stdout).expect("JSON");
+    let requests = info["all"]["requests"].as_u64().expect("a number");
+    let out = dir.path().join("out").to_str().expect("text").to_owned();
+    let trace = |command, more: &[&str]| {
+        written(
+            &[&["trace", command, path.as_str(), out.as_str()], more].concat(),
+            &out,
+        )
+    };
+    for format in ["msr", "disksim", "iolog", "alibaba"] {
+        let (json, _) = trace("convert", &["--as", format]);
+        assert_eq!(
+            (&json["read"], &json["written"]),
+            (&requests.into(), &requests.into())
+        );
+        let again = tidegate(&["trace", "info", &out, "-o", "json"]);
+        let again: Value = serde_json::from_slice(&again.stdout).expect("JSON");
+        let same = ["requests", "reads", "bytes", "footprint_bytes"];
+        for figure in same {
+            assert_eq!(
+                again["all"][figure], info["all"][figure],
+                "{format}: {figure}"
+            );
+        }
+        // Written in the order of arrivals.
+        assert_eq!(again["out_of_order"], 0, "{format}");
+    }
+    let (json, text) = trace("cut", &["--from", "5 s", "--to", "10 s", "--disk", "log"]);
+    let kept = json["written"].as_u64().expect("a number");
+    assert!((1..requests / 2).contains(&kept), "{json}");
+    assert_eq!(json["format"], "msr", "a recording is not written");
+    assert_eq!(text.lines().count() as u64, kept);
+    let half = ["--time", "0.5", "--count", "1/2", "--by", "request"];
+    let (json, _) = trace("scale", &half);
+    let kept = json["written"].as_u64().expect("a number");
+    assert!(kept.abs_diff(requests / 2) <= 1, "{json}");
+}
+
+#[test]
+fn a_damaged_recording_is_named_with_what_is_missing() {
+    let (dir, path) = recording();
+    let mut bytes = std::fs::read(&path).expect("there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&path, bytes).expect("it is written");
+    let found = stdout(&tidegate(&["trace", "lint", &path]));
+    assert!(found.contains("requests are damaged"), "{found}");
+    let out = dir.path().join("out").to_str().expect("text").to_owned();
+    let convert = ["trace", "convert", &path, &out, "--as", "msr"];
+    let refused = stderr(&tidegate(&convert));
+    assert!(
+        refused.contains("damaged") && refused.contains("--skip-bad"),
+        "{refused}"
+    );
+    let skipped = tidegate(&[&convert[..], &["--skip-bad"]].concat());
+    // With the only block damaged, nothing would be left.
+    assert!(!skipped.status.success() || stdout(&skipped).contains("skipped"));
+}
