@@ -20,12 +20,16 @@ use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::path::Path;
 use super::plane::Plane;
 use crate::daemon::ControlError;
-use crate::recording::{Range, RecordingError};
+use crate::recording::{Range, RecordingError, Recordings};
 
 /// Pieces of a dump that wait for the client, some 64 KiB each.
 const PIECES: usize = 4;
 
 fn refused(error: &RecordingError) -> ApiError {
+    if let RecordingError::NoAnswer(_) = error {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        return ApiError::new(status, error.to_string(), "recording");
+    }
     ApiError::control(&ControlError::Recording(error.to_string()), "recording")
 }
 
@@ -36,8 +40,7 @@ fn failed() -> ApiError {
 
 pub(super) async fn status<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let recordings = api.plane.recordings();
-    let read = tokio::task::spawn_blocking(move || recordings.status());
-    let status = read.await.map_err(|_| failed())?;
+    let status = recordings.with_files(Recordings::status).await;
     Ok(ok(&status.map_err(|error| refused(&error))?))
 }
 

@@ -1,20 +1,15 @@
 //! Recordings of requests: switched on and off for the event loops.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_config::recording_facts;
 use tidegate_recording::DeviceFacts;
 
 use super::handle::DaemonHandle;
 use super::shared::Shared;
-use crate::blocking_call;
 use crate::command::{Command, ControlError, RecordingChange};
 use crate::config::{DeviceConfig, DeviceKind};
 use crate::recording::{Producer, RecordingError, Recordings};
-
-/// Deadline for creating and reading the directory of recordings.
-const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the facts of a device for its recordings.
 fn facts(device: &DeviceConfig) -> DeviceFacts {
@@ -30,29 +25,18 @@ fn refused(error: &RecordingError) -> ControlError {
     ControlError::Recording(error.to_string())
 }
 
-/// Makes a call that reads or writes the directory of recordings, on a thread that may block.
-async fn with_directory<T: Send + 'static>(
-    call: impl FnOnce() -> Result<T, RecordingError> + Send + 'static,
-) -> Result<T, ControlError> {
-    let called = blocking_call::call_async(DIRECTORY_TIMEOUT, call).await;
-    let called = called.map_err(|error| {
-        ControlError::Recording(format!("the directory of recordings: {error}"))
-    })?;
-    called.map_err(|error| refused(&error))
-}
-
 /// Records every request of a device from now on.
 async fn start(shared: &Shared, device: usize) -> Result<(), ControlError> {
     let entries = shared.devices.entries().iter().enumerate();
     let storage = entries.map(|(at, entry)| (entry.name().to_owned(), shared.identity_source(at)));
     let storage: Vec<_> = storage.collect();
-    let recordings = shared.recordings.clone();
     // The ring's memory is taken on that thread, too.
-    let prepare = move || {
+    let prepare = move |recordings: &Recordings| {
         recordings.prepare(device, &storage)?;
         Ok(Producer::new())
     };
-    let (producer, queues) = with_directory(prepare).await?;
+    let prepared = shared.recordings.with_files(prepare).await;
+    let (producer, queues) = prepared.map_err(|error| refused(&error))?;
     let facts = Box::new(facts(shared.devices.entries()[device].config()));
     let begun = shared.devices.ask(device, |reply| {
         Command::ChangeRecording(RecordingChange::Start {

@@ -66,9 +66,21 @@ fn begin_of(name: &str) -> Option<u64> {
 /// Opens the file of a recording for writing. Tests put other outputs in its place.
 pub(super) type Create = fn(&Path) -> io::Result<Box<dyn Write + Send>>;
 
-/// Creates a directory for the daemon's user alone, unless it exists.
-fn create_directory(path: &Path) -> io::Result<()> {
-    (fs::DirBuilder::new().recursive(true).mode(0o700)).create(path)
+/// Creates a directory for the daemon's user alone, unless it exists. Its parent must exist: below
+/// the mount point of a file system that is not mounted, files would fill another one.
+///
+/// # Errors
+/// If the parent does not exist, or the directory cannot be created.
+pub(super) fn create_directory(path: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = path.parent().unwrap_or(path).display();
+            let what = format!("{parent} does not exist: mount its file system, or create it");
+            Err(io::Error::new(io::ErrorKind::NotFound, what))
+        }
+        created => created,
+    }
 }
 
 /// Creates a file that must not exist.
@@ -94,10 +106,11 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory with the files of the devices that are there.
+    /// Opens a directory, which is created unless it exists, with the files of the devices that are
+    /// there.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// If the directory cannot be created or read.
     pub(super) fn open(path: &Path, max_bytes: u64, create: Create) -> io::Result<Directory> {
         create_directory(path)?;
         let mut complete = Vec::new();
@@ -240,6 +253,24 @@ mod tests {
             (names(dir.path(), "a"), names(dir.path(), "b")),
             (vec![10], vec![])
         );
+    }
+
+    #[test]
+    fn only_the_last_component_of_the_directory_is_created() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mount_point = dir.path().join("disk");
+        let path = mount_point.join("recordings");
+        let refused = Directory::open(&path, 1000, create_file).expect_err("no parent");
+        let refused = refused.to_string();
+        assert!(refused.contains("disk does not exist"), "{refused}");
+        assert!(!mount_point.exists());
+        fs::create_dir(&mount_point).expect("writable");
+        let mut directory = Directory::open(&path, 1000, create_file).expect("created");
+        directory.create("a", 1).expect("writable");
+        assert_eq!(names(&path, "a"), [0]);
+        // Unmounted while it is in use: nothing is written in its place.
+        fs::remove_dir_all(&mount_point).expect("there");
+        assert!(directory.create("a", 2).is_err() && !mount_point.exists());
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 mod directory;
 mod dump;
+mod lock;
 mod producer;
 mod recorder;
 mod ring;
@@ -26,13 +27,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use tidegate_api::recording::{DeviceRecordingView, RecordingsView};
 use tidegate_core::time::Nanos;
 use tidegate_recording::Header;
 
+use crate::blocking_call::{NotDone, call_async};
 use crate::config::RecordingConfig;
 use crate::profile::block_device_below;
 use crate::storage_identity::IdentitySource;
@@ -43,6 +45,9 @@ pub use producer::{Producer, Queues, RecordingCounts};
 use directory::files_of;
 use recorder::Recorder;
 use stream::{Progress, Stream};
+
+/// Deadline for calls that read or write the directory of recordings.
+const FILES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reason why a recording cannot be switched on or dumped.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +69,9 @@ pub enum RecordingError {
         /// Error of the system.
         source: io::Error,
     },
+    /// The file system of the directory did not answer.
+    #[error("the directory of recordings: {0}")]
+    NoAnswer(NotDone),
 }
 
 /// Recordings of a daemon's devices.
@@ -75,6 +83,8 @@ pub struct Recordings {
     devices: Vec<Device>,
     /// Devices whose disks are on the storage of the recordings, as last looked up.
     on_served_storage: Mutex<Vec<String>>,
+    /// Held by the call that reads or writes the directory, until it returns.
+    files: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Recording of one device.
@@ -119,7 +129,32 @@ impl Recordings {
                 })
                 .collect(),
             on_served_storage: Mutex::default(),
+            files: Arc::default(),
         }
+    }
+
+    /// Makes a call that reads or writes the directory, on a thread that may block. Calls follow
+    /// one another: however many are asked for, at most one thread waits for a file system that
+    /// does not answer.
+    ///
+    /// # Errors
+    /// If the call fails, or there is no answer within 5 s.
+    pub(crate) async fn with_files<T: Send + 'static>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&Recordings) -> Result<T, RecordingError> + Send + 'static,
+    ) -> Result<T, RecordingError> {
+        let turn = tokio::time::timeout(FILES_TIMEOUT, self.files.clone().lock_owned());
+        let turn = turn
+            .await
+            .map_err(|_| RecordingError::NoAnswer(NotDone::Late(FILES_TIMEOUT)))?;
+        let own = self.clone();
+        let called = call_async(FILES_TIMEOUT, move || {
+            let result = call(&own);
+            // Given back only now, by a thread that is late as well.
+            drop(turn);
+            result
+        });
+        called.await.map_err(RecordingError::NoAnswer)?
     }
 
     /// Checks that a device can be recorded: it is not yet, and the directory can be used. Warns if

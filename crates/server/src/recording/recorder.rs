@@ -1,12 +1,13 @@
 //! Thread of the recorder: one for all devices, which exists while a recording is on.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::directory::{Create, Directory, create_file};
+use super::directory::{Create, Directory, create_directory, create_file};
+use super::lock::Lock;
 use super::stream::{Stream, Worked};
 use crate::ring::sys;
 
@@ -70,6 +71,8 @@ pub(super) struct Recorder {
     directory: PathBuf,
     max_bytes: u64,
     create: Create,
+    /// Held on the directory from the first recording until the recorder ends.
+    lock: Arc<Lock>,
 }
 
 impl Recorder {
@@ -82,6 +85,7 @@ impl Recorder {
             directory,
             max_bytes,
             create: create_file,
+            lock: Arc::default(),
         }
     }
 
@@ -91,12 +95,13 @@ impl Recorder {
         Recorder { create, ..self }
     }
 
-    /// Checks that the directory can be created and read. May block.
+    /// Checks that the directory can be created and read, and that no other daemon writes to it.
+    /// May block.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If it cannot, or another daemon does.
     pub(super) fn check(&self) -> io::Result<()> {
-        Directory::open(&self.directory, self.max_bytes, self.create).map(drop)
+        open(&self.directory, self.max_bytes, self.create, &self.lock).map(drop)
     }
 
     /// Takes a recording over, and starts the thread if none runs.
@@ -109,7 +114,8 @@ impl Recorder {
         if !state.is_running {
             let shared = self.shared.clone();
             let (path, max_bytes, create) = (self.directory.clone(), self.max_bytes, self.create);
-            let open = move || Directory::open(&path, max_bytes, create);
+            let lock = self.lock.clone();
+            let open = move || open(&path, max_bytes, create, &lock);
             let thread = std::thread::Builder::new()
                 .name("recorder".to_owned())
                 .spawn(move || run(&shared, open));
@@ -156,32 +162,54 @@ impl Recorder {
             // It panicked, which it has logged, or returns at once.
             let _ = thread.join();
         }
+        drop(own);
+        self.lock.release();
     }
 }
 
-/// Marks the thread as ended, even by a panic.
-struct Running<'a>(&'a Shared);
+/// Opens the directory and locks it for one daemon.
+fn open(path: &Path, max_bytes: u64, create: Create, lock: &Lock) -> io::Result<Directory> {
+    create_directory(path)?;
+    lock.take(path)?;
+    Directory::open(path, max_bytes, create)
+}
+
+/// Recordings of the running thread. If it ends without them, as by a panic, they have failed.
+struct Running<'a> {
+    shared: &'a Shared,
+    streams: Vec<Stream>,
+    /// Reason for which recordings fail that the thread leaves.
+    failure: String,
+}
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.lock().is_running = false;
-        self.0.changed.notify_all();
+        let mut state = self.shared.lock();
+        for stream in self.streams.drain(..).chain(state.added.drain(..)) {
+            stream.fail(&self.failure);
+        }
+        state.is_running = false;
+        drop(state);
+        self.shared.changed.notify_all();
     }
 }
 
 /// Records until there is no recording left. `open` opens the directory.
 fn run(shared: &Shared, open: impl FnOnce() -> io::Result<Directory>) {
     sys::lower_priority();
-    let running = Running(shared);
+    let mut running = Running {
+        shared,
+        streams: Vec::new(),
+        failure: "the recorder panicked: this is a bug".to_owned(),
+    };
     let mut directory = match open() {
         Ok(directory) => directory,
         Err(error) => {
-            let added = std::mem::take(&mut shared.lock().added);
-            added.iter().for_each(|stream| stream.fail(&error));
+            running.failure = format!("cannot use the directory of recordings: {error}");
             return;
         }
     };
-    let mut streams: Vec<Stream> = Vec::new();
+    let streams = &mut running.streams;
     loop {
         let mut state = shared.lock();
         streams.append(&mut state.added);
@@ -190,6 +218,8 @@ fn run(shared: &Shared, open: impl FnOnce() -> io::Result<Directory>) {
             // Under the lock, so that a recording that is added finds no thread or this one.
             state.is_running = false;
             drop(state);
+            drop(std::mem::take(streams));
+            drop(std::mem::take(&mut running.failure));
             // The next thread may run by the time that this one would mark itself as ended.
             std::mem::forget(running);
             shared.changed.notify_all();

@@ -110,7 +110,7 @@ impl Stream {
         match self.try_work(directory, streams, all) {
             Ok(worked) => worked,
             Err((place, error)) => {
-                self.stopped(format!("cannot write {place}: {error}"));
+                self.fail(&format!("cannot write {place}: {error}"));
                 if let Some((file, _)) = self.file.take() {
                     directory.complete(file);
                 }
@@ -119,14 +119,10 @@ impl Stream {
         }
     }
 
-    /// Marks the recording as stopped, because its directory cannot be read.
-    pub(super) fn fail(&self, error: &io::Error) {
-        self.stopped(format!("cannot read the directory of recordings: {error}"));
-    }
-
-    fn stopped(&self, why: String) {
+    /// Marks the recording as stopped by itself, and logs the reason.
+    pub(super) fn fail(&self, why: &str) {
         tracing::error!(device = %self.device, "recording stopped: {why}");
-        self.progress.fail(why);
+        self.progress.fail(why.to_owned());
     }
 
     fn try_work(

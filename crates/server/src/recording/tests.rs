@@ -15,6 +15,7 @@ use super::dump::{Range, dump};
 use super::producer::{Producer, Queues};
 use super::recorder::Recorder;
 use super::stream::{Progress, Stream, Worked};
+use super::{RecordingError, Recordings};
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 const ALL: u64 = u64::MAX;
@@ -233,6 +234,57 @@ fn a_full_disk_ends_the_recording_with_its_reason() {
     assert!(recorder.flush(), "the thread has ended");
 }
 
+#[test]
+fn a_panic_of_the_recorder_ends_its_recordings_and_is_their_reason() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let recorder =
+        Recorder::new(dir.path().to_owned(), 1 << 30).with_create(|_| panic!("as planned"));
+    // The second recording goes on until the same panic, or begins behind it with its own.
+    let recordings: Vec<_> = (0..2)
+        .map(|number| {
+            let (producer, queues) = Producer::with_entries(64);
+            let (stream, progress) = stream(queues, number);
+            recorder.add(stream).expect("a thread");
+            (producer, progress)
+        })
+        .collect();
+    for (mut producer, progress) in recordings {
+        wait_until(|| progress.failure().is_some());
+        let why = progress.failure().expect("it has failed");
+        assert!(why.contains("panicked"), "{why}");
+        // The event loop gets to know of it.
+        wait_until(|| !producer.write(&request(0, 0)));
+    }
+    assert!(recorder.flush(), "no thread to wait for");
+    recorder.end();
+}
+
+#[test]
+fn a_directory_takes_the_recordings_of_one_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("recordings");
+    let [own, other] = [(); 2].map(|()| Recorder::new(path.clone(), 1 << 20));
+    let (mut producer, queues) = Producer::with_entries(64);
+    let (recorded, progress) = stream(queues, 1);
+    own.add(recorded).expect("a thread");
+    producer.write(&request(0, 0));
+    assert!(own.flush());
+    own.check().expect("its own directory");
+    let refused = other.check().expect_err("in use").to_string();
+    assert!(refused.contains("another daemon"), "{refused}");
+    let (_producer, queues) = Producer::with_entries(64);
+    let (refused, why) = stream(queues, 2);
+    other.add(refused).expect("a thread");
+    assert!(other.flush());
+    wait_until(|| {
+        why.failure()
+            .is_some_and(|why| why.contains("another daemon"))
+    });
+    own.end();
+    assert_eq!(progress.failure(), None);
+    other.check().expect("the first daemon has ended");
+}
+
 /// Gate before every write of [`SlowDisk`].
 static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
@@ -297,6 +349,31 @@ fn the_thread_ends_with_the_last_recording_and_begins_with_the_next() {
     assert_eq!(read(dir.path()).len(), 3);
     recorder.end();
     recorder.end();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_system_that_does_not_answer_holds_one_thread() {
+    let recordings = Arc::new(Recordings::new(None, ["ssd".to_owned()].into_iter()));
+    let (answer, wait) = std::sync::mpsc::channel::<()>();
+    let late = recordings.with_files(move |_| {
+        let _ = wait.recv();
+        Ok(())
+    });
+    let late = late.await.expect_err("no answer");
+    assert!(matches!(late, RecordingError::NoAnswer(_)), "{late}");
+    // Further questions wait for the thread that waits, and no thread of their own is started.
+    for _ in 0..3 {
+        let late = recordings.with_files(|_| -> Result<(), _> { panic!("it was called") });
+        let late = late.await.expect_err("no answer").to_string();
+        assert!(late.contains("no answer"), "{late}");
+    }
+    drop(answer);
+    // The clock stands still while a thread is waited for here.
+    let free = recordings.files.clone();
+    wait_until(|| free.try_lock().is_ok());
+    tokio::time::resume();
+    let status = recordings.with_files(Recordings::status);
+    assert_eq!(status.await.expect("an answer").devices.len(), 1);
 }
 
 /// Records requests `from..to` of both VMs in a session of its own.
