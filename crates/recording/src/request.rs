@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn times_follow_from_the_account() {
         let account = Account {
-            regulated: Nanos(10),
+            admission: Nanos(4),
+            regulated: Nanos(6),
             queued: Nanos(20),
             merged_wait: Nanos(5),
             deliberate: Nanos(5),
