@@ -138,7 +138,7 @@ impl Recordings {
     /// does not answer.
     ///
     /// # Errors
-    /// If the call fails, or there is no answer within 5 s.
+    /// If the call fails, or if earlier calls or the call itself take longer than 5 s.
     pub(crate) async fn with_files<T: Send + 'static>(
         self: &Arc<Self>,
         call: impl FnOnce(&Recordings) -> Result<T, RecordingError> + Send + 'static,
