@@ -14,6 +14,8 @@ const SLOWER: f64 = 1.25;
 const FINDING_MIN: f64 = 0.05;
 /// Part of the largest culprit's time from which another VM is named beside it.
 const NAMED_MIN: f64 = 0.25;
+/// Share of the time behind other VMs from which deliberate waits count as made for them.
+const FOR_OTHERS_MIN: f64 = 0.01;
 /// Samples below which shares are rough, and below which they are good.
 const SAMPLES_FEW: u64 = 10;
 const SAMPLES_GOOD: u64 = 50;
@@ -22,7 +24,7 @@ const SAMPLES_GOOD: u64 = 50;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Other VMs: [`Diagnosis::culprits`].
+    /// Other VMs: [`Diagnosis::culprits`]. The policy may also have left the device idle for them.
     Others,
     /// The VM's own limit.
     OwnLimit,
@@ -30,7 +32,7 @@ pub enum Verdict {
     OwnLoad,
     /// Nobody, the device.
     Device,
-    /// The policy's deliberate waits.
+    /// The policy's deliberate waits, not for other VMs.
     Policy,
     /// Replies that were not sent at once.
     Reply,
@@ -255,10 +257,15 @@ fn verdict_of(parts: &Means) -> Verdict {
     let largest = (candidates.into_iter()).fold((Verdict::Unknown, 0.0), |best, it| {
         if it.1 > best.1 { it } else { best }
     });
-    if largest.1 > parts.time(Cause::Unknown) {
-        largest.0
-    } else {
-        Verdict::Unknown
+    if largest.1 <= parts.time(Cause::Unknown) {
+        return Verdict::Unknown;
+    }
+    // A policy leaves the device idle for the next request of a VM that it has just served. Beside
+    // others that are served, a VM waits for their sake.
+    let for_others = parts.behind_others() >= parts.total() * FOR_OTHERS_MIN;
+    match largest.0 {
+        Verdict::Policy if for_others => Verdict::Others,
+        verdict => verdict,
     }
 }
 

@@ -283,6 +283,17 @@ mod tests {
         assert_eq!(verdict(&[(Class::Reply, 3)]), Verdict::Reply);
         assert_eq!(verdict(&[(Class::Unknown, 3)]), Verdict::Unknown);
         assert_eq!(verdict(&[(Class::Service, 1)]), Verdict::Others);
+        // The device was left idle for the VM in front.
+        assert_eq!(verdict(&[(Class::Deliberate, 30)]), Verdict::Others);
+        let alone = window(9, &[(Class::Deliberate, 3), (Class::Service, 1)], 0);
+        let victim = Victim {
+            name: "db",
+            now: &alone,
+            usual: None,
+            reserved: true,
+        };
+        let found = diagnose(&victim, &[backup()], &DEVICE);
+        assert_eq!(found.verdict, Verdict::Policy);
     }
 
     #[test]
