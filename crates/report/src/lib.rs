@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod csv;
+mod matrix;
 mod page;
 mod plot;
 mod printable;
@@ -13,6 +14,7 @@ mod style;
 mod table;
 
 pub use csv::csv_record;
+pub use matrix::Matrix;
 pub use page::Page;
 pub use plot::{
     Agreement, Axis, Bars, Glyphs, Intervals, Pairs, Plot, Point, Screen, Series, State, Timeline,

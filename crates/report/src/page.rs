@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 
+use crate::matrix::{self, Matrix};
 use crate::plot::{Bars, Chart, Intervals, Pairs, Plot, Timeline, embedded, escape, style_sheet};
 use crate::style::{Style, Tone};
 use crate::table::{Align, Cell, Row, Table};
@@ -121,6 +122,16 @@ impl Page {
         self.figure(&pairs.embedded())
     }
 
+    /// Adds a matrix of shares, with an id for its element.
+    ///
+    /// # Panics
+    /// If the id has other characters than letters, digits and hyphens, or none.
+    pub fn matrix(&mut self, id: &str, matrix: &Matrix) -> &mut Page {
+        assert!(is_id(id), "matrix id {id:?}");
+        matrix.write(id, &mut self.body);
+        self
+    }
+
     /// Adds a chart of bars.
     pub fn bars(&mut self, bars: &Bars) -> &mut Page {
         self.figure(&bars.embedded())
@@ -174,8 +185,9 @@ impl Page {
              content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
              <meta name=\"viewport\" content=\"width=device-width\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title}</title>\n<style>\n{RULES}{}</style>\n</head>\n<body>\n<main>\n\
+             <title>{title}</title>\n<style>\n{RULES}{}{}</style>\n</head>\n<body>\n<main>\n\
              <h1>{title}</h1>\n<nav>{contents}</nav>\n{}</main>\n</body>\n</html>\n",
+            matrix::RULES,
             style_sheet(),
             self.body
         )

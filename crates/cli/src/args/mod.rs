@@ -90,7 +90,8 @@ use crate::completion;
   tidegate vm set oltp --reservation \"120 IOPS\"
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate vm add dss --disk \"path=dss.raw,size=20 GiB,create=sparse\"
-  tidegate stats --follow             throughput and latency of each VM"
+  tidegate stats --follow             throughput and latency of each VM
+  tidegate report --last 1h           the last hour as a page for a browser"
 )]
 pub(crate) struct Args {
     #[command(flatten)]

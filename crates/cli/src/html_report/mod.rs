@@ -9,6 +9,7 @@ use tidegate_sim::report::{Times, VmReport};
 
 use plots::{Distribution, TimeAxis};
 
+pub(crate) mod interference;
 pub(crate) mod intervals;
 pub(crate) mod over_time;
 pub(crate) mod plots;

@@ -172,7 +172,9 @@ fn a_report_shows_the_vms_of_the_span_and_loads_nothing() {
     let html = std::fs::read_to_string(&file).expect("it is written");
     let body = page::body(&html);
     let document = roxmltree::Document::parse(body).expect("well-formed");
-    let sections = ["summary", "promises", "vms", "each-vm", "devices"];
+    let sections = [
+        "summary", "promises", "vms", "each-vm", "time", "delays", "devices",
+    ];
     assert_eq!(page::sections(&document), sections);
     page::assert_loads_nothing(&html);
     let headings = document

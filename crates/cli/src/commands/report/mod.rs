@@ -13,11 +13,12 @@ use tidegate_core::objective::Objective;
 use tidegate_report::{Align, Cell, Page, Table, Tone};
 use tidegate_units::human::{bytes_per_s, count, duration, rate};
 
-use self::past::{DevicePast, PARTS, PromisePast, Span, VmPast};
+use self::past::{DevicePast, PARTS, PromisePast, Span, TIME_PARTS, VmPast};
 use super::history::time;
 use crate::args::ReportArgs;
 use crate::atomic_file;
 use crate::client::{Client, read};
+use crate::html_report::interference::{self, VmTimes};
 use crate::html_report::plots::{self, TimeAxis, VmOverTime};
 use crate::html_report::{self, PromiseRow, Verdict, promises_over_time, summary_table};
 use crate::objective_line;
@@ -88,6 +89,14 @@ impl Host {
         );
         page.plots(&plots::all_vms(&axis, &over_time));
         self.each_vm(&mut page, &axis, &over_time);
+        let times = self.vms.iter().map(|(vm, past)| VmTimes {
+            vm: vm.name.clone(),
+            requests: past.requests,
+            parts: past.times_ns.clone(),
+            behind: past.behind.clone(),
+        });
+        let names = TIME_PARTS.map(|part| part.0);
+        interference::sections(&mut page, &names, times.collect());
         self.devices(&mut page, &axis);
         page.finish()
     }

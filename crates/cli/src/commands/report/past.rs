@@ -1,5 +1,7 @@
 //! Past of VMs and devices, read of the control API's history and reduced to what a page shows.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use tidegate_api::history::{HistoryView, IntervalView};
 use tidegate_api::query::{HistoryQuery, percent_encode};
@@ -20,6 +22,16 @@ const CAUSES: [(&str, &str); 4] = [
     ("missed_by_own_limit_s", "throttled by its own limit"),
     ("missed_by_policy_s", "the policy did not hold it"),
 ];
+/// Parts of the time of requests by the names of their counters, in microseconds.
+pub(super) const TIME_PARTS: [(&str, &str); 5] = [
+    ("own limit", "regulated_us"),
+    ("queued", "queued_us"),
+    ("merged", "merged_wait_us"),
+    ("idle on purpose", "deliberate_us"),
+    ("device", "device_us"),
+];
+/// Step in seconds of the shortest intervals that name the VMs behind which requests were.
+const BEHIND_STEP_S: u64 = 10;
 /// Longest time between two points of 1 s that follow each other.
 const FINE_SLACK_MS: u64 = 1500;
 
@@ -100,6 +112,10 @@ pub(super) struct VmPast {
     /// Highest 99th percentile of an interval, in nanoseconds.
     pub(super) worst_p99_ns: u64,
     pub(super) longest_ns: u64,
+    /// Time of all requests by part, as [`TIME_PARTS`] has them, in nanoseconds.
+    pub(super) times_ns: Vec<u64>,
+    /// Time behind each other VM in nanoseconds, an estimate, the longest first.
+    pub(super) behind: Vec<(String, u64)>,
     /// Cause of most missed seconds.
     pub(super) cause: Option<&'static str>,
 }
@@ -117,8 +133,19 @@ pub(super) struct DevicePast {
 
 /// Reads the past of a VM.
 pub(super) fn vm(client: &Client, name: &str, span: &Span) -> Result<VmPast> {
-    let path = format!("/v1/vms/{}/history{}", percent_encode(name), span.query());
-    Ok(VmPast::of_history(&read(client.get(&path)?)?, span))
+    let ask = |span: &Span| -> Result<HistoryView> {
+        let path = format!("/v1/vms/{}/history{}", percent_encode(name), span.query());
+        read(client.get(&path)?)
+    };
+    let history = ask(span)?;
+    let mut past = VmPast::of_history(&history, span);
+    past.behind = if span.step_s < BEHIND_STEP_S {
+        let step_s = BEHIND_STEP_S;
+        behind(&ask(&Span { step_s, ..*span })?)
+    } else {
+        behind(&history)
+    };
+    Ok(past)
 }
 
 /// Reads the past of a device.
@@ -127,6 +154,20 @@ pub(super) fn device(client: &Client, name: &str, span: &Span) -> Result<DeviceP
         &of_device(client, name, &span.query())?,
         span,
     ))
+}
+
+/// Returns the time behind each other VM, the longest first.
+fn behind(history: &HistoryView) -> Vec<(String, u64)> {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for behind in history.intervals.iter().flat_map(|it| &it.behind) {
+        *sums.entry(&behind.vm).or_default() += behind.waited_us * 1000;
+    }
+    let mut sums: Vec<(String, u64)> = (sums.into_iter())
+        .map(|(vm, ns)| (vm.to_owned(), ns))
+        .collect();
+    // Stable: names break ties.
+    sums.sort_by_key(|sum| std::cmp::Reverse(sum.1));
+    sums
 }
 
 /// Piece of a history: an interval, or the begin or end of a time without any.
@@ -195,6 +236,8 @@ impl VmPast {
             errors: sum("errors"),
             worst_p99_ns: most(|latency| latency.p99_ns),
             longest_ns: most(|latency| latency.max_ns),
+            times_ns: TIME_PARTS.map(|part| sum(part.1) * 1000).to_vec(),
+            behind: Vec::new(),
             cause: cause.filter(|cause| cause.0 > 0).map(|cause| cause.1),
         }
     }
@@ -365,6 +408,19 @@ mod tests {
         );
         assert_eq!(rates.len(), 6);
         assert!(rates[5].1.is_nan(), "nothing was recorded from 60 s on");
+    }
+
+    #[test]
+    fn times_behind_others_are_summed_up_by_name() {
+        let mut history = history();
+        let behind_of = |vm: &str, waited_us| tidegate_api::history::BehindMicrosView {
+            vm: vm.to_owned(),
+            waited_us,
+        };
+        history.intervals[0].behind = vec![behind_of("b", 5), behind_of("c", 4)];
+        history.intervals[1].behind = vec![behind_of("c", 3)];
+        let expected = [("c".to_owned(), 7000), ("b".to_owned(), 5000)];
+        assert_eq!(behind(&history), expected);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tidegate_sim::report::{DeviceReport, Distance, Report, VmReport};
 use tidegate_sim::scenario::Scenario;
 use tidegate_units::human::{bytes, count, percent};
 
+use crate::html_report::interference::{self, VmTimes};
 use crate::html_report::intervals::DeviceInterval;
 use crate::html_report::over_time::OverTime;
 use crate::html_report::plots::{self, Distribution, TimeAxis, VmOverTime};
@@ -54,6 +55,8 @@ impl Content<'_> {
         let vms = self.over_time.vms(self.scenario, self.report);
         self.all_vms(&mut page, &vms);
         self.each_vm(&mut page, &vms);
+        let times = self.report.vms.iter().map(times).collect();
+        interference::sections(&mut page, &PARTS, times);
         self.devices(&mut page);
         self.details(&mut page);
         page.finish()
@@ -165,6 +168,39 @@ impl Content<'_> {
             page.heading("Response times")
                 .table("responses", &responses);
         }
+    }
+}
+
+/// Parts of the time of requests.
+const PARTS: [&str; 7] = [
+    "own limit",
+    "other VMs",
+    "own requests",
+    "scheduler",
+    "device",
+    "slow device",
+    "unknown",
+];
+
+/// Returns where the time of a VM's requests went, in [`PARTS`].
+fn times(vm: &VmReport) -> VmTimes {
+    let times = &vm.interference;
+    let behind = times.behind.iter();
+    VmTimes {
+        vm: vm.name.clone(),
+        requests: times.requests,
+        parts: vec![
+            times.own_limit_ns,
+            times.others_ns,
+            times.own_requests_ns,
+            times.admission_ns + times.merged_ns + times.deliberate_ns,
+            times.service_ns,
+            times.slow_device_ns,
+            times.unknown_ns,
+        ],
+        behind: behind
+            .map(|it| (it.vm.clone(), it.waited_ns + it.inside_ns))
+            .collect(),
     }
 }
 

@@ -28,7 +28,7 @@ fn a_page_has_promises_plots_and_distances_and_loads_nothing() {
     assert_eq!(
         sections(&document),
         [
-            "summary", "promises", "vms", "each-vm", "devices", "details"
+            "summary", "promises", "vms", "each-vm", "time", "delays", "devices", "details"
         ]
     );
     let titles = titles(&document);
@@ -45,6 +45,7 @@ fn a_page_has_promises_plots_and_distances_and_loads_nothing() {
             "Throughput",
             "Latency",
             "Distribution of latency",
+            "Time of requests",
             // Of the device.
             "Utilisation",
             "Queue depth",
@@ -53,6 +54,19 @@ fn a_page_has_promises_plots_and_distances_and_loads_nothing() {
         ]
     );
     assert!(html.contains("reservation 5 IOPS"), "the promise");
+    let mut nodes = document.descendants();
+    let matrix = nodes.find(|node| node.attribute("id") == Some("who-delayed-whom"));
+    let nodes = matrix.expect("a matrix").descendants();
+    let texts = nodes.filter(|node| node.is_text());
+    let texts = texts.filter_map(|node| node.text());
+    let text: Vec<&str> = texts.map(str::trim).filter(|it| !it.is_empty()).collect();
+    assert_eq!(text[0], "waited");
+    // Each VM is a row and a column: both waited for each other.
+    assert_eq!(
+        text.iter().filter(|it| ["a", "b"].contains(*it)).count(),
+        4,
+        "{text:?}"
+    );
     assert_loads_nothing(&html);
 }
 
