@@ -102,6 +102,33 @@ impl Inventory {
         }
     }
 
+    /// Returns the changes by which the state of this inventory becomes that of a later header, of
+    /// the device and of VMs with their disks; those before it may have been lost.
+    pub fn changes_until(&self, header: &Header) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if self.device.policy != header.device.policy {
+            let policy = header.device.policy.clone();
+            changes.push(Change::Policy { policy });
+        }
+        if let Some(size_bytes) = header.device.size_bytes
+            && self.device.size_bytes != Some(size_bytes)
+        {
+            changes.push(Change::DeviceResized { size_bytes });
+        }
+        let stays = |number: u32| header.vms.iter().any(|vm| vm.number == number);
+        let removed = self.vms().map(|vm| vm.number).filter(|&vm| !stays(vm));
+        changes.extend(removed.map(|vm| Change::VmRemoved { vm }));
+        for vm in &header.vms {
+            match self.vm(vm.number) {
+                Some(known) if !self.removed.contains(&vm.number) => {
+                    changes_of_vm(known, vm, &mut changes);
+                }
+                _ => changes.push(Change::VmAdded { vm: vm.clone() }),
+            }
+        }
+        changes
+    }
+
     /// Returns the header of a file that begins here.
     pub fn header(&self, started_unix_ns: u64, first_request: u64) -> Header {
         Header {
@@ -118,5 +145,96 @@ impl Inventory {
         }
         self.removed.remove(&vm.number);
         self.vms.insert(vm.number, vm);
+    }
+}
+
+/// Adds the changes by which a VM becomes a later state of it.
+fn changes_of_vm(known: &VmFacts, later: &VmFacts, changes: &mut Vec<Change>) {
+    let vm = later.number;
+    if known.name != later.name {
+        let name = later.name.clone();
+        changes.push(Change::VmRenamed { vm, name });
+    }
+    if known.objective != later.objective {
+        let objective = later.objective.clone();
+        changes.push(Change::Objective { vm, objective });
+    }
+    let disk_of = |vm: &VmFacts, number: u32| {
+        let disks = vm.disks.iter();
+        disks.clone().find(|disk| disk.number == number).cloned()
+    };
+    let removed = (known.disks.iter()).filter(|disk| disk_of(later, disk.number).is_none());
+    changes.extend(removed.map(|disk| Change::DiskRemoved { disk: disk.number }));
+    for disk in &later.disks {
+        match disk_of(known, disk.number) {
+            None => {
+                let disk = disk.clone();
+                changes.push(Change::DiskAdded { vm, disk });
+            }
+            Some(old) if old.size_bytes != disk.size_bytes => {
+                let (disk, size_bytes) = (disk.number, disk.size_bytes);
+                changes.push(Change::DiskResized { disk, size_bytes });
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::DiskFacts;
+
+    fn disk(number: u32, size_bytes: u64) -> DiskFacts {
+        DiskFacts {
+            number,
+            name: format!("disk{number}"),
+            size_bytes,
+            at: 0,
+        }
+    }
+
+    fn vm(number: u32, name: &str, disks: Vec<DiskFacts>) -> VmFacts {
+        VmFacts {
+            number,
+            name: name.to_owned(),
+            disks,
+            ..VmFacts::default()
+        }
+    }
+
+    #[test]
+    fn changes_until_a_header_lead_to_its_state() {
+        let before = Header {
+            vms: vec![
+                vm(0, "stays", vec![disk(0, 1)]),
+                vm(1, "goes", vec![disk(1, 1)]),
+                vm(2, "old", vec![disk(2, 1), disk(3, 1)]),
+            ],
+            ..Header::default()
+        };
+        let mut changed = vm(2, "new", vec![disk(3, 2), disk(4, 1)]);
+        changed.objective.weight = before.vms[2].objective.weight + 1;
+        let mut after = Header {
+            vms: vec![
+                vm(0, "stays", vec![disk(0, 1)]),
+                changed,
+                vm(3, "comes", vec![disk(5, 1)]),
+            ],
+            ..Header::default()
+        };
+        after.device.policy.name = "mclock".to_owned();
+        after.device.size_bytes = Some(7);
+        let mut inventory = Inventory::new(&before);
+        assert_eq!(inventory.changes_until(&before), []);
+        let changes = inventory.changes_until(&after);
+        for change in &changes {
+            inventory.apply(change);
+        }
+        assert_eq!(inventory.header(0, 0), after);
+        // One each: policy, size, VM gone, name, objective, disk gone, disk resized, disk new, VM
+        // new.
+        assert_eq!(changes.len(), 9, "{changes:?}");
+        assert_eq!(inventory.changes_until(&after), []);
     }
 }

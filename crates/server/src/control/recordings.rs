@@ -20,13 +20,13 @@ use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::path::Path;
 use super::plane::Plane;
 use crate::daemon::ControlError;
-use crate::recording::{Range, RecordingError, Recordings};
+use crate::recording::{Dumped, Range, RecordingError, Recordings, Sink};
 
 /// Pieces of a dump that wait for the client, some 64 KiB each.
 const PIECES: usize = 4;
 
 fn refused(error: &RecordingError) -> ApiError {
-    if let RecordingError::NoAnswer(_) = error {
+    if let RecordingError::NoAnswer(_) | RecordingError::Busy = error {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         return ApiError::new(status, error.to_string(), "recording");
     }
@@ -76,6 +76,28 @@ fn time(name: &str, text: Option<&str>, default: u64) -> ApiResult<u64> {
     Ok(u64::try_from(time.as_nanosecond()).unwrap_or(0))
 }
 
+/// Returns the range of a query at a time.
+fn range(query: &RecordingQuery, now: Timestamp) -> ApiResult<Range> {
+    let range = Range {
+        from: time("from", query.from.as_deref(), 0)?,
+        to: time("to", query.to.as_deref(), u64::MAX)?,
+        vm: query.vm.clone(),
+    };
+    let Some(from) = query.from.as_deref() else {
+        return Ok(range);
+    };
+    let what = if range.from >= range.to {
+        let to = query.to.as_deref().unwrap_or_default();
+        format!("the range ends at {to}, not after its beginning at {from}")
+    } else if i128::from(range.from) > now.as_nanosecond() {
+        format!("the range begins in the future, at {from}")
+    } else {
+        return Ok(range);
+    };
+    Err(ApiError::new(StatusCode::BAD_REQUEST, what, "query")
+        .allowing("from before to, and not after now"))
+}
+
 pub(super) async fn dump<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
@@ -84,43 +106,51 @@ pub(super) async fn dump<P: Plane>(
     let device = api.device(&name)?;
     let allowed = "?vm=NAME, ?from=TIME or ?to=TIME";
     let query: RecordingQuery = parse_query(&uri, allowed)?;
-    let range = Range {
-        from: time("from", query.from.as_deref(), 0)?,
-        to: time("to", query.to.as_deref(), u64::MAX)?,
-        vm: query.vm,
-    };
-    let recordings = api.plane.recordings();
+    let range = range(&query, Timestamp::now())?;
+    let vm = range.vm.clone();
     let (sender, mut receiver) = mpsc::channel(PIECES);
-    // Ends by itself once the client is gone: nobody takes the next piece.
-    let reading = tokio::task::spawn_blocking(move || {
-        let send = |bytes: &mut Vec<u8>| {
-            let piece = Bytes::from(std::mem::take(bytes));
-            sender.blocking_send(Ok(piece)).is_ok()
-        };
-        let dumped = recordings.dump(device, &range, send);
-        if let Err(RecordingError::Directory { source, .. }) = &dumped {
-            tracing::error!("a dump of recordings ended early: {source}");
-            // Without the end of the chunked body the client knows that it is not whole.
-            let _ = sender.blocking_send(Err(std::io::Error::other("cannot be read")));
-        }
-        dumped
-    });
-    let Some(first) = receiver.recv().await else {
-        return match reading.await {
-            Ok(Err(error)) => Err(refused(&error)),
-            Ok(Ok(_)) => {
-                let what = format!("there is no recording of device {name:?} in this range");
-                Err(ApiError::new(StatusCode::NOT_FOUND, what, "recording")
-                    .allowing("GET /v1/recordings has what there is"))
+    let begun = (api.plane.recordings()).begin_dump(device, range, Client(sender));
+    let reading = begun.map_err(|error| refused(&error))?;
+    let Some(Ok(first)) = receiver.recv().await else {
+        // Nothing was read, or the reading failed before it had anything.
+        let what = match reading.await {
+            Ok(Err(error)) => return Err(refused(&error)),
+            Ok(Ok(Dumped::UnknownVm)) => {
+                let vm = vm.unwrap_or_default();
+                format!("there is no VM {vm:?} in the recordings of device {name:?} in this range")
             }
-            Err(_) => Err(failed()),
+            Ok(Ok(Dumped::NoFile | Dumped::Sent)) => {
+                format!("there is no recording of device {name:?} in this range")
+            }
+            Err(_) => return Err(failed()),
         };
+        return Err(ApiError::new(StatusCode::NOT_FOUND, what, "recording")
+            .allowing("GET /v1/recordings has what there is"));
     };
     let body = AnswerBody::new(Pieces {
-        first: Some(first),
+        first: Some(Ok(first)),
         rest: receiver,
     });
     Ok(([(CONTENT_TYPE, "application/octet-stream")], body).into_response())
+}
+
+/// Client that takes a dump.
+struct Client(mpsc::Sender<std::io::Result<Bytes>>);
+
+impl Sink for Client {
+    fn take(&mut self, bytes: &mut Vec<u8>) -> bool {
+        let piece = Bytes::from(std::mem::take(bytes));
+        self.0.blocking_send(Ok(piece)).is_ok()
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.0.is_closed()
+    }
+
+    fn fail(&mut self) {
+        // Without the end of the chunked body the client knows that the dump is not whole.
+        let _ = (self.0).blocking_send(Err(std::io::Error::other("cannot be read")));
+    }
 }
 
 /// Body whose pieces come from another thread.
@@ -142,5 +172,46 @@ impl HttpBody for Pieces {
             None => self.rest.poll_recv(cx),
         };
         piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_can_have_no_request_is_refused() {
+        let now: Timestamp = "2026-03-01T12:00:00Z".parse().expect("a time");
+        let range = |from: Option<&str>, to: Option<&str>| {
+            let query = RecordingQuery {
+                vm: None,
+                from: from.map(str::to_owned),
+                to: to.map(str::to_owned),
+            };
+            range(&query, now)
+        };
+        let (ten, noon, two) = (
+            "2026-03-01T10:00:00Z",
+            "2026-03-01T12:00:00Z",
+            "2026-03-01T14:00:00Z",
+        );
+        for (from, to) in [
+            (None, None),
+            (Some(ten), Some(two)),
+            (Some(noon), None),
+            (None, Some(ten)),
+        ] {
+            let range = range(from, to).expect("a range");
+            assert!(range.from < range.to, "{range:?}");
+        }
+        for (from, to, why) in [
+            (Some(noon), Some(ten), "not after its beginning"),
+            (Some(ten), Some(ten), "not after its beginning"),
+            (Some(two), None, "in the future"),
+        ] {
+            let refused = range(from, to).expect_err(why);
+            assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+            assert!(refused.body.error.what.contains(why), "{:?}", refused.body);
+        }
     }
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use tidegate_core::time::Nanos;
 use tidegate_recording::{
-    Change, Encoder, Gap, GapCause, Header, Item, ReadError, Reader, Request, VmFacts,
+    BLOCK_REQUESTS, Change, Encoder, Gap, GapCause, Header, Inventory, Item, ReadError, Reader,
+    Request, VmFacts,
 };
 
 use super::directory::{RecordingFile, files_of};
@@ -23,10 +24,28 @@ pub(crate) struct Range {
     pub(crate) to: u64,
 }
 
-/// Receiver of a dump's bytes, which takes the content of the buffer. Returns false if nobody
-/// wants the rest.
-pub(crate) trait Sink: FnMut(&mut Vec<u8>) -> bool {}
-impl<F: FnMut(&mut Vec<u8>) -> bool> Sink for F {}
+/// Receiver of a dump's bytes.
+pub(crate) trait Sink {
+    /// Takes the content of the buffer. Returns false if nobody wants the rest.
+    fn take(&mut self, bytes: &mut Vec<u8>) -> bool;
+
+    /// Returns false once nobody wants the rest.
+    fn is_wanted(&self) -> bool;
+
+    /// Notes that the rest cannot be read, so that the dump is not whole.
+    fn fail(&mut self);
+}
+
+/// Result of a dump.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Dumped {
+    /// The sink has the dump, or did not want the rest of it.
+    Sent,
+    /// No file is of the range; the sink has nothing.
+    NoFile,
+    /// The files of the range know no VM of the name; the sink has nothing.
+    UnknownVm,
+}
 
 /// Longest request that a dump is sure to have: one that takes longer may be missing where it ends
 /// behind the range.
@@ -34,8 +53,7 @@ const LONGEST_REQUEST: Nanos = Nanos::from_secs(60);
 /// Bytes that are gathered before they go to the sink.
 const PIECE: usize = 64 << 10;
 
-/// Writes the requests of a range in one recording, in the order of the files. Returns false if
-/// there are none, and nothing was written.
+/// Writes the requests of a range in one recording, in the order of the files.
 ///
 /// # Errors
 /// If the files cannot be read.
@@ -44,7 +62,7 @@ pub(crate) fn dump(
     device: &str,
     range: &Range,
     sink: &mut impl Sink,
-) -> io::Result<bool> {
+) -> io::Result<Dumped> {
     let files = files_of(directory, device)?;
     let mut dump = Dump {
         range,
@@ -52,6 +70,8 @@ pub(crate) fn dump(
         bytes: Vec::new(),
         open: None,
         session: None,
+        knows_vm: range.vm.is_none(),
+        was_sent: false,
         wanted: true,
     };
     for (at, file) in files.iter().enumerate() {
@@ -63,7 +83,7 @@ pub(crate) fn dump(
         }
         dump.file(file)?;
         if !dump.wanted {
-            return Ok(true);
+            return Ok(Dumped::Sent);
         }
     }
     Ok(dump.finish())
@@ -86,6 +106,8 @@ struct Session {
     started_unix_ns: u64,
     /// Number of the request that is expected next.
     expected: u64,
+    /// VMs and disks in force where the files are read, by their numbers in the session.
+    inventory: Inventory,
     /// Numbers in the dump, by those in the session.
     vms: BTreeMap<u32, u32>,
     disks: BTreeMap<u32, u32>,
@@ -98,6 +120,10 @@ struct Dump<'a, S> {
     /// The dump, from its first file on.
     open: Option<Open>,
     session: Option<Session>,
+    /// The files know the VM that is wanted.
+    knows_vm: bool,
+    /// The sink has the beginning.
+    was_sent: bool,
     wanted: bool,
 }
 
@@ -119,7 +145,15 @@ impl<S: Sink> Dump<'_, S> {
             }
         };
         self.begin(reader.header());
+        let mut items = 0;
         loop {
+            // The client gets the beginning at once, and may leave while no request is in its
+            // range.
+            if items % BLOCK_REQUESTS == 0 {
+                self.send_beginning();
+                self.wanted &= self.sink.is_wanted();
+            }
+            items += 1;
             let item = match reader.next_item() {
                 Ok(Some(item)) => item,
                 Ok(None) => break,
@@ -150,11 +184,13 @@ impl<S: Sink> Dump<'_, S> {
         let mut session = Session {
             started_unix_ns: header.started_unix_ns,
             expected: header.first_request,
+            inventory: Inventory::new(header),
             vms: BTreeMap::new(),
             disks: BTreeMap::new(),
         };
         let vms = header.vms.iter().filter(|vm| self.wants(vm));
         let vms: Vec<VmFacts> = vms.cloned().collect();
+        self.knows_vm |= !vms.is_empty();
         match &mut self.open {
             None => {
                 // Requests before the range are left out, and time 0 is at its beginning.
@@ -199,14 +235,10 @@ impl<S: Sink> Dump<'_, S> {
         if missing > 0 {
             open.gap(GapCause::Damaged, None, Some(missing), &mut self.bytes);
         }
-        // VMs that are unknown came in what is missing.
-        for vm in &header.vms {
-            let is_wanted = (self.range.vm.as_ref()).is_none_or(|name| *name == vm.name);
-            if is_wanted && !session.vms.contains_key(&vm.number) {
-                let vm = open.number(session, vm.clone());
-                let added = Change::VmAdded { vm };
-                open.encoder.change(open.last, &added, &mut self.bytes);
-            }
+        // A file that is missing had changes, too.
+        let at = open.last;
+        for change in session.inventory.changes_until(header) {
+            self.change(at, change);
         }
     }
 
@@ -247,25 +279,35 @@ impl<S: Sink> Dump<'_, S> {
             }
             Item::Change(at, change) => {
                 let at = open.time(started, at);
-                if let Some(change) = self.translated(*change)
-                    && let Some(open) = &mut self.open
-                {
-                    open.encoder.change(at, &change, &mut self.bytes);
-                }
+                self.change(at, *change);
             }
+        }
+    }
+
+    /// Adds a change at a time of the dump, if it concerns the dump.
+    fn change(&mut self, at: Nanos, change: Change) {
+        if let Some(session) = &mut self.session {
+            session.inventory.apply(&change);
+        }
+        if let Some(change) = self.translated(change)
+            && let Some(open) = &mut self.open
+        {
+            open.encoder.change(at, &change, &mut self.bytes);
         }
     }
 
     /// Returns a change with the numbers of the dump; `None` if it concerns another VM.
     fn translated(&mut self, change: Change) -> Option<Change> {
-        let name = self.range.vm.clone();
+        let wanted = self.range.vm.as_deref();
+        let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
         let session = self.session.as_mut()?;
         let open = self.open.as_mut()?;
         Some(match change {
             Change::VmAdded { vm } => {
-                if name.is_some_and(|name| name != vm.name) {
+                if !is_wanted(&vm.name) {
                     return None;
                 }
+                self.knows_vm = true;
                 let vm = open.number(session, vm);
                 Change::VmAdded { vm }
             }
@@ -274,10 +316,17 @@ impl<S: Sink> Dump<'_, S> {
                 open.vms.retain(|&other| other != vm);
                 Change::VmRemoved { vm }
             }
-            Change::VmRenamed { vm, name } => {
-                let vm = *session.vms.get(&vm)?;
-                Change::VmRenamed { vm, name }
-            }
+            Change::VmRenamed { vm, name } => match session.vms.get(&vm) {
+                Some(&vm) => Change::VmRenamed { vm, name },
+                // It has the name that is wanted from now on.
+                None if is_wanted(&name) => {
+                    self.knows_vm = true;
+                    let vm = session.inventory.vm(vm)?.clone();
+                    let vm = open.number(session, vm);
+                    Change::VmAdded { vm }
+                }
+                None => return None,
+            },
             Change::DiskAdded { vm, mut disk } => {
                 let vm = *session.vms.get(&vm)?;
                 disk.number = open.number_disk(session, disk.number);
@@ -300,18 +349,29 @@ impl<S: Sink> Dump<'_, S> {
     }
 
     fn send(&mut self) {
-        self.wanted = (self.sink)(&mut self.bytes);
+        self.wanted = self.sink.take(&mut self.bytes);
+        self.was_sent = true;
         self.bytes.clear();
     }
 
-    /// Ends the dump. Returns false if there was no file.
-    fn finish(mut self) -> bool {
+    /// Sends the beginning of the dump, once it is certain that there will be one.
+    fn send_beginning(&mut self) {
+        if self.knows_vm && !self.was_sent && !self.bytes.is_empty() {
+            self.send();
+        }
+    }
+
+    /// Ends the dump.
+    fn finish(mut self) -> Dumped {
         let Some(open) = self.open.take() else {
-            return false;
+            return Dumped::NoFile;
         };
+        if !self.knows_vm && !self.was_sent {
+            return Dumped::UnknownVm;
+        }
         open.encoder.end(open.last, &mut self.bytes);
         self.send();
-        true
+        Dumped::Sent
     }
 }
 

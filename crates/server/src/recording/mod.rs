@@ -33,13 +33,15 @@ use jiff::Timestamp;
 use tidegate_api::recording::{DeviceRecordingView, RecordingsView};
 use tidegate_core::time::Nanos;
 use tidegate_recording::Header;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::blocking_call::{NotDone, call_async};
 use crate::config::RecordingConfig;
 use crate::profile::block_device_below;
+use crate::ring::sys;
 use crate::storage_identity::IdentitySource;
 
-pub(crate) use dump::Range;
+pub(crate) use dump::{Dumped, Range, Sink};
 pub use producer::{Producer, Queues, RecordingCounts};
 
 use directory::files_of;
@@ -48,6 +50,9 @@ use stream::{Progress, Stream};
 
 /// Deadline for calls that read or write the directory of recordings.
 const FILES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of dumps that are read at a time. Each has a thread.
+const DUMPS_MAX: usize = 2;
 
 /// Reason why a recording cannot be switched on or dumped.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +74,9 @@ pub enum RecordingError {
         /// Error of the system.
         source: io::Error,
     },
+    /// As many dumps as may be read at a time are being read.
+    #[error("{DUMPS_MAX} dumps are being read: try again once one of them has ended")]
+    Busy,
     /// The file system of the directory did not answer.
     #[error("the directory of recordings: {0}")]
     NoAnswer(NotDone),
@@ -85,6 +93,8 @@ pub struct Recordings {
     on_served_storage: Mutex<Vec<String>>,
     /// Held by the call that reads or writes the directory, until it returns.
     files: Arc<tokio::sync::Mutex<()>>,
+    /// Permits of dumps.
+    dumps: Arc<Semaphore>,
 }
 
 /// Recording of one device.
@@ -130,6 +140,7 @@ impl Recordings {
                 .collect(),
             on_served_storage: Mutex::default(),
             files: Arc::default(),
+            dumps: Arc::new(Semaphore::new(DUMPS_MAX)),
         }
     }
 
@@ -272,17 +283,55 @@ impl Recordings {
         })
     }
 
-    /// Passes one recording of a range of a device's files to `sink`. Returns false if there is
-    /// nothing. Reads files, so it blocks.
+    /// Begins to pass one recording of a range of a device's files to `sink`, on a thread of low
+    /// priority, and returns the receiver of its result. The thread ends once nobody wants the
+    /// rest.
     ///
     /// # Errors
-    /// If there is no directory, or it cannot be read.
-    pub(crate) fn dump(
+    /// If there is no directory, too many dumps are being read, or there is no thread.
+    pub(crate) fn begin_dump(
+        self: &Arc<Self>,
+        device: usize,
+        range: Range,
+        mut sink: impl Sink + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<Dumped, RecordingError>>, RecordingError> {
+        let Some(path) = self.directory() else {
+            return Err(RecordingError::NoDirectory);
+        };
+        let permit = self.dumps.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| RecordingError::Busy)?;
+        let own = self.clone();
+        let (sender, result) = oneshot::channel();
+        let dump = move || {
+            sys::lower_priority();
+            let dumped = own.dump(device, &range, &mut sink);
+            if let Err(error) = &dumped {
+                tracing::error!("a dump of recordings ended early: {error}");
+                sink.fail();
+            }
+            // The client may ask for the next dump as soon as it has the end of this one.
+            drop(permit);
+            drop(sink);
+            // A client that has left does not wait for it.
+            let _ = sender.send(dumped);
+        };
+        let thread = std::thread::Builder::new().name("recording dump".to_owned());
+        thread
+            .spawn(dump)
+            .map_err(|source| RecordingError::Directory {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(result)
+    }
+
+    /// Passes one recording of a range of a device's files to `sink`. Reads files, so it blocks.
+    fn dump(
         &self,
         device: usize,
         range: &Range,
-        mut sink: impl dump::Sink,
-    ) -> Result<bool, RecordingError> {
+        sink: &mut impl Sink,
+    ) -> Result<Dumped, RecordingError> {
         let (Some(path), Some(recorder)) = (self.directory(), &self.recorder) else {
             return Err(RecordingError::NoDirectory);
         };
@@ -290,7 +339,7 @@ impl Recordings {
             tracing::warn!("the recorder's disk does not answer: the last second is not dumped");
         }
         let device = &self.devices[device].name;
-        let dumped = dump::dump(path, device, range, &mut sink);
+        let dumped = dump::dump(path, device, range, sink);
         dumped.map_err(|source| RecordingError::Directory {
             path: path.to_owned(),
             source,
