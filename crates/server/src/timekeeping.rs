@@ -77,20 +77,36 @@ impl Reading {
         Reading::by(read_clock)
     }
 
-    /// Reads the clocks with `read`, again as long as the thread is interrupted for long between
-    /// them, which would look like a jump.
-    fn by(mut read: impl FnMut(libc::clockid_t) -> Nanos) -> Reading {
-        let mut attempts = 0;
-        loop {
-            let boot = read(libc::CLOCK_BOOTTIME);
-            let wall = read(libc::CLOCK_REALTIME);
-            let after = read(libc::CLOCK_BOOTTIME);
-            attempts += 1;
-            if after.since(boot) <= TOGETHER || attempts == ATTEMPTS_MAX {
-                return Reading { boot, wall };
-            }
+    /// Reads the clocks with `read`.
+    fn by(read: impl FnMut(libc::clockid_t) -> Nanos) -> Reading {
+        let (boot, wall) = beside_wall(libc::CLOCK_BOOTTIME, read);
+        Reading { boot, wall }
+    }
+}
+
+/// Reads a clock and the wall clock at one time with `read`, again as long as the thread is
+/// interrupted for long between them, which would look like a jump.
+fn beside_wall(
+    clock: libc::clockid_t,
+    mut read: impl FnMut(libc::clockid_t) -> Nanos,
+) -> (Nanos, Nanos) {
+    let mut attempts = 0;
+    loop {
+        let before = read(clock);
+        let wall = read(libc::CLOCK_REALTIME);
+        let after = read(clock);
+        attempts += 1;
+        if after.since(before) <= TOGETHER || attempts == ATTEMPTS_MAX {
+            return (before, wall);
         }
     }
+}
+
+/// Returns the wall clock at loop time 0, in nanoseconds since 1970. It changes when the wall clock
+/// is set, and when the machine was suspended.
+pub(crate) fn wall_at_loop_start() -> u64 {
+    let (now, wall) = beside_wall(libc::CLOCK_MONOTONIC, read_clock);
+    wall.since(now).0
 }
 
 /// Direction in which the wall clock has jumped.

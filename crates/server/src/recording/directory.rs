@@ -21,6 +21,9 @@ pub(super) struct RecordingFile {
     /// Time at which it begins, in nanoseconds since 1970.
     pub(super) begins: u64,
     pub(super) bytes: u64,
+    /// The clock was set back: it has the time behind the beginning of the file before, and begins
+    /// earlier.
+    pub(super) is_moved: bool,
     /// Time of the last write.
     pub(super) written: SystemTime,
 }
@@ -48,11 +51,15 @@ pub(super) fn files_of(directory: &Path, device: &str) -> io::Result<Vec<Recordi
                 path: entry.path(),
                 begins,
                 bytes: meta.len(),
+                is_moved: false,
                 written: meta.modified()?,
             });
         }
     }
     files.sort_by_key(|file| file.begins);
+    for at in 1..files.len() {
+        files[at].is_moved = Some(files[at].begins) == files[at - 1].begins.checked_add(1);
+    }
     Ok(files)
 }
 
@@ -139,11 +146,13 @@ impl Directory {
     }
 
     /// Creates a file of a device that begins at a time, in nanoseconds since 1970. A file that
-    /// begins before another, as when the clock was set back, gets the next possible time.
+    /// begins before another of the device, as when the clock was set back, gets the next possible
+    /// time.
     pub(super) fn create(&mut self, device: &str, begins: u64) -> io::Result<OpenFile> {
         let directory = self.path.join(device);
         create_directory(&directory)?;
-        let last = self.complete.iter().map(|file| file.begins).max();
+        let of_device = (self.complete.iter()).filter(|file| file.path.starts_with(&directory));
+        let last = of_device.map(|file| file.begins).max();
         let begins = begins.max(last.map_or(0, |last| last.saturating_add(1)));
         let path = directory.join(format!("{begins:0DIGITS$}{SUFFIX}"));
         let output = (self.create)(&path)?;
@@ -184,6 +193,7 @@ impl Directory {
             path: file.path,
             begins: file.begins,
             bytes: file.bytes,
+            is_moved: false,
             written: SystemTime::now(),
         });
         self.complete.sort_by_key(|file| file.begins);

@@ -75,10 +75,13 @@ pub(crate) fn dump(
         wanted: true,
     };
     for (at, file) in files.iter().enumerate() {
-        let ends_before = (files.get(at + 1)).is_some_and(|next| next.begins <= range.from);
+        // A file behind which the clock was set back may have requests of any later time.
+        let ends_before =
+            (files.get(at + 1)).is_some_and(|next| next.begins <= range.from && !next.is_moved);
         // Requests are in the file in which they end, which may begin after they arrived.
         let latest = range.to.saturating_add(LONGEST_REQUEST.0);
-        if ends_before || file.begins >= latest {
+        let begins_behind = file.begins >= latest && !file.is_moved;
+        if ends_before || begins_behind {
             continue;
         }
         dump.file(file)?;
@@ -144,7 +147,7 @@ impl<S: Sink> Dump<'_, S> {
                 return Ok(());
             }
         };
-        self.begin(reader.header());
+        self.begin(reader.header(), file.begins);
         let mut items = 0;
         loop {
             // The client gets the beginning at once, and may leave while no request is in its
@@ -174,8 +177,8 @@ impl<S: Sink> Dump<'_, S> {
         Ok(())
     }
 
-    /// Begins the dump, or goes on with another file.
-    fn begin(&mut self, header: &Header) {
+    /// Begins the dump, or goes on with another file, which begins at a time since 1970.
+    fn begin(&mut self, header: &Header, begins: u64) {
         let same = (self.session.as_ref())
             .is_some_and(|session| session.started_unix_ns == header.started_unix_ns);
         if same {
@@ -207,7 +210,8 @@ impl<S: Sink> Dump<'_, S> {
                 self.open = Some(open);
             }
             Some(open) => {
-                let at = open.time(session.started_unix_ns, Nanos::ZERO);
+                // Not before the last request, as where the clock was set back.
+                let at = open.time(begins, Nanos::ZERO).max(open.last);
                 open.gap(GapCause::Off, Some(at), None, &mut self.bytes);
                 for vm in std::mem::take(&mut open.vms) {
                     let removed = Change::VmRemoved { vm };
@@ -260,11 +264,17 @@ impl<S: Sink> Dump<'_, S> {
                 let Some(&disk) = session.disks.get(&request.disk) else {
                     return;
                 };
-                let mut own = Request { disk, ..request };
-                own.arrived = open.time(started, own.arrived);
-                own.admitted = open.time(started, own.admitted);
-                own.sent = open.time(started, own.sent);
-                own.done = open.time(started, own.done);
+                // As a whole: its own times stay apart as they were.
+                let arrived = open.time(started, request.arrived);
+                let moved = |time: Nanos| Nanos(arrived.0 + time.since(request.arrived).0);
+                let own = Request {
+                    disk,
+                    arrived,
+                    admitted: moved(request.admitted),
+                    sent: moved(request.sent),
+                    done: moved(request.done),
+                    ..request
+                };
                 open.last = open.last.max(own.done);
                 open.encoder.push(&own, bytes);
             }

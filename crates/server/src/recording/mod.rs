@@ -40,6 +40,7 @@ use crate::config::RecordingConfig;
 use crate::profile::block_device_below;
 use crate::ring::sys;
 use crate::storage_identity::IdentitySource;
+use crate::timekeeping::wall_at_loop_start;
 
 pub(crate) use dump::{Dumped, Range, Sink};
 pub use producer::{Producer, Queues, RecordingCounts};
@@ -231,15 +232,14 @@ impl Recordings {
             return Err(RecordingError::NoDirectory);
         };
         let now = Timestamp::now();
-        let ago = crate::ring::clock().since(begun.at).0;
-        let unix_ns = u64::try_from(now.as_nanosecond()).unwrap_or(0);
         let header = Header {
-            started_unix_ns: unix_ns.saturating_sub(ago),
+            started_unix_ns: wall_at_loop_start().saturating_add(begun.at.0),
             ..begun.header
         };
         let progress = Arc::new(Progress::default());
         let name = device.name.clone();
-        let stream = Stream::new(name, queues, begun.at, &header, progress.clone());
+        let stream = Stream::new(name, queues, begun.at, &header, progress.clone())
+            .with_wall(Box::new(wall_at_loop_start));
         let added = recorder.add(stream);
         added.map_err(|source| RecordingError::Directory {
             path: config.directory.clone(),

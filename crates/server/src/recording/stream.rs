@@ -14,6 +14,9 @@ use super::producer::{PlacedChange, Queues, from_words};
 
 /// Longest time for which requests wait to be written: a crash of the daemon loses these.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// Jump of the wall clock from which on the recording goes on in a new session. Clocks that are
+/// disciplined are slewed for less.
+const JUMP: Duration = Duration::from_millis(500);
 /// Bytes that are gathered before they are written.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -43,13 +46,19 @@ impl Progress {
     }
 }
 
+/// Clock that tells the wall clock at loop time 0, in nanoseconds since 1970.
+pub(super) type Wall = Box<dyn Fn() -> u64 + Send>;
+
 /// Recording of one device while it is on.
 pub(super) struct Stream {
     device: String,
     queues: Queues,
     /// Loop time at which the recording began.
     start: Nanos,
+    /// Wall clock at that time, as it was when the present file began.
     started_unix_ns: u64,
+    /// Clock by which jumps are noticed.
+    wall: Option<Wall>,
     /// VMs and disks in force, for the headers of further files.
     inventory: Inventory,
     file: Option<(OpenFile, Encoder)>,
@@ -90,6 +99,7 @@ impl Stream {
             queues,
             start,
             started_unix_ns: header.started_unix_ns,
+            wall: None,
             inventory: Inventory::new(header),
             file: None,
             before: 0,
@@ -101,6 +111,12 @@ impl Stream {
             written_at: Instant::now(),
             progress,
         }
+    }
+
+    /// Returns the recording with a clock whose jumps it follows.
+    pub(super) fn with_wall(self, wall: Wall) -> Stream {
+        let wall = Some(wall);
+        Stream { wall, ..self }
     }
 
     /// Writes what the event loop has recorded up to now. `streams` is the number of recordings
@@ -156,6 +172,7 @@ impl Stream {
             self.finish_block();
             self.write(directory)?;
             self.begin_next_file_if_full(directory, streams)?;
+            self.follow_wall(directory)?;
             self.written_at = Instant::now();
         }
         Ok(Worked::GoesOn)
@@ -284,6 +301,23 @@ impl Stream {
             self.begin_file(directory)?;
         }
         Ok(())
+    }
+
+    /// Goes on in a new session if the wall clock has jumped, whose files have the new time. What
+    /// was recorded since the last look, [`WRITE_INTERVAL`] ago, keeps the old one.
+    fn follow_wall(&mut self, directory: &mut Directory) -> Result<(), (String, io::Error)> {
+        let Some(wall) = &self.wall else {
+            return Ok(());
+        };
+        let started = wall().saturating_add(self.start.0);
+        let by = Duration::from_nanos(started.abs_diff(self.started_unix_ns));
+        if by < JUMP {
+            return Ok(());
+        }
+        tracing::warn!(device = %self.device, ?by, "recording goes on after a jump of the clock");
+        self.end_file(directory)?;
+        self.started_unix_ns = started;
+        self.begin_file(directory)
     }
 
     /// Ends the recording although its event loop may still write, as when the daemon ends.
