@@ -1,7 +1,9 @@
 //! Connections of the control API: their number is bounded, and idle ones make room for new ones.
 //!
 //! ```text
-//!   Idle --bytes--> Reading --all of the head--> Serving --answer--> Answering --all sent--> Idle
+//!   Idle --bytes--> Reading --all of the head--> Serving
+//!     |                                            |
+//!     | <--all sent-- Answering <--all of the answer made
 //!     |
 //!     +-- a new connection needs the place: closed
 //! ```
@@ -9,7 +11,7 @@
 //! Each listener serves a maximum of connections at a time, and at most three quarters of them for
 //! one client: a user at a unix socket, an address at TCP. Past either, the one that has been idle
 //! for longest is closed. If all have a request in progress, a new connection is answered with 503
-//! and `Retry-After`.
+//! and `Retry-After`; where too many are being answered so, further ones are closed at once.
 //!
 //! A request in progress is never cut off for another client. Its client has deadlines, so that it
 //! cannot hold its place by doing nothing: for the head and the body of a request, and for progress
@@ -21,8 +23,7 @@
 //! connection is one, and displaces another where three quarters of the places, or all of them, are
 //! taken: the oldest of the client that has most. So a quarter of the places is not for strangers;
 //! clients without a token that have many connections keep none out that has few; and a client that
-//! sends its token without delay is served. Where too many connections are being answered with 503,
-//! further ones are closed at once.
+//! sends its token without delay is served.
 //!
 //! If a request is answered before its body was read (404, 405, 413, 503), the rest of the body is
 //! read and discarded first, up to [`DISCARDED_MAX`] bytes. Closing a socket with unread bytes
@@ -50,6 +51,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::answer_body::AnswerBody;
 use super::error::ApiError;
 use super::request_body::{BODY_TIMEOUT, RequestBody};
 use super::watched_stream::{Activity, WatchedStream};
@@ -58,8 +60,8 @@ use crate::listener::PeerKey;
 /// Most connections that the control API serves at a time on a listener. Each takes a descriptor,
 /// and disks and VMs need descriptors as well.
 pub(super) const CONNECTIONS_MAX: usize = 256;
-/// Most connections that are being answered with 503 at a time; further ones wait in the listen
-/// backlog.
+/// Most connections that are being answered with 503 at a time; further ones are closed without an
+/// answer.
 const TURNED_AWAY_MAX: usize = 64;
 /// Most connections of clients without a role that are being answered with 403 at a time; further
 /// ones are closed without an answer.
@@ -92,8 +94,6 @@ pub(super) struct Connections {
 struct Open {
     client: PeerKey,
     activity: Arc<Activity>,
-    /// True once the connection was asked to close if it is idle.
-    leaving: bool,
     task: tokio::task::AbortHandle,
 }
 
@@ -129,12 +129,12 @@ impl Connections {
         }
     }
 
-    /// Serves a new connection, or answers it with 503. Where no tokens are needed, waits while
-    /// [`TURNED_AWAY_MAX`] connections are being answered so.
+    /// Serves a new connection, or answers it with 503, or closes it while [`TURNED_AWAY_MAX`]
+    /// connections are being answered so.
     ///
     /// `client` is the identity by which the connections of a client are counted; `caller`
     /// describes the client to the handlers: it is an extension of each request.
-    pub(super) async fn add(
+    pub(super) fn add(
         &mut self,
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
         client: PeerKey,
@@ -143,8 +143,7 @@ impl Connections {
         // Reaps finished tasks; nothing else joins them.
         while self.served.try_join_next().is_some() {}
         if let Err(full) = self.make_room(client) {
-            let (stream, waits) = (Box::pin(stream), !self.need_token);
-            return self.turned_away.add(stream, client, full, waits).await;
+            return self.turned_away.add(Box::pin(stream), client, full);
         }
         let activity = Arc::new(Activity::new(self.need_token));
         let router = self.router.clone();
@@ -153,7 +152,6 @@ impl Connections {
         self.open.push(Open {
             client,
             activity,
-            leaving: false,
             task,
         });
     }
@@ -174,30 +172,27 @@ impl Connections {
 
     /// Makes sure that there is a place for one more connection of a client, by closing a stranger
     /// or the one that has been idle for longest if necessary: of those of the client, if it has
-    /// its share.
+    /// its share. Closes several if one that was asked before has stayed, for a request that had
+    /// just arrived: then there is one too many.
     fn make_room(&mut self, client: PeerKey) -> Result<(), Full> {
         self.open.retain(|open| !open.task.is_finished());
-        for open in &mut self.open {
-            // A request arrived before the connection saw that it should close: it stays.
-            open.leaving &= open.activity.gives_way();
+        loop {
+            let at = if let Some(full) = self.full(client) {
+                let of = matches!(full, Full::Client { .. }).then_some(client);
+                let victim = self.oldest_stranger(of).or_else(|| self.longest_idle(of));
+                victim.ok_or(full)?
+            } else if self.strangers().count() >= share_of(self.max) {
+                self.oldest_stranger(None).expect("there are many")
+            } else {
+                return Ok(());
+            };
+            self.open[at].activity.ask_to_leave();
         }
-        let at = if let Some(full) = self.full(client) {
-            let of = matches!(full, Full::Client { .. }).then_some(client);
-            let victim = self.oldest_stranger(of).or_else(|| self.longest_idle(of));
-            victim.ok_or(full)?
-        } else if self.strangers().count() >= share_of(self.max) {
-            self.oldest_stranger(None).expect("there are many")
-        } else {
-            return Ok(());
-        };
-        self.open[at].leaving = true;
-        self.open[at].activity.leave.notify_one();
-        Ok(())
     }
 
     /// Returns the connections that were not asked to close, with their indices.
     fn staying(&self) -> impl Iterator<Item = (usize, &Open)> {
-        (self.open.iter().enumerate()).filter(|(_, open)| !open.leaving)
+        (self.open.iter().enumerate()).filter(|(_, open)| !open.activity.is_leaving())
     }
 
     /// Returns the strangers among them, with their indices and the times of their beginnings.
@@ -260,33 +255,20 @@ struct TurnedAway {
 }
 
 impl TurnedAway {
-    /// Answers a connection with 503. If [`TURNED_AWAY_MAX`] are being answered, waits, or without
-    /// `waits` closes the connection without an answer; so if the client has its share of them, so
-    /// that others need not wait for one that takes no answers.
-    async fn add(
+    /// Answers a connection with 503. Closes it without an answer if [`TURNED_AWAY_MAX`] are being
+    /// answered, or if the client has its share of them: clients that ask nothing hold up none.
+    fn add(
         &mut self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         client: PeerKey,
         full: Full,
-        waits: bool,
     ) {
         while self.tasks.try_join_next().is_some() {}
         self.clients.retain(|(_, task)| !task.is_finished());
         let own = self.clients.iter().filter(|(key, _)| *key == client);
-        if own.count() >= share_of(TURNED_AWAY_MAX) {
+        if own.count() >= share_of(TURNED_AWAY_MAX) || self.tasks.len() >= TURNED_AWAY_MAX {
             return;
         }
-        if self.tasks.len() >= TURNED_AWAY_MAX {
-            if !waits {
-                return;
-            }
-            // Waiting here stops accepting, so that further clients queue in the kernel's backlog.
-            self.tasks.join_next().await;
-        }
-        assert!(
-            self.tasks.len() < TURNED_AWAY_MAX,
-            "more connections are answered with 503 than the maximum"
-        );
         let task = self
             .tasks
             .spawn(answer_once(stream, move || too_many(full)));
@@ -311,8 +293,7 @@ async fn serve(
         let (router, activity) = (router.clone(), activity.clone());
         async move {
             let answer = answer(request, |request| router.call(request)).await;
-            activity.answering();
-            answer
+            answer.map(|answer| answer.map(|body| AnswerBody::new(body, activity)))
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -331,12 +312,13 @@ async fn serve(
                 }
                 return;
             }
-            () = activity.leave.notified() => {
+            () = activity.asked_to_leave() => {
                 // Bytes may have arrived since the signal was sent; then the request is served, if
                 // the client is no stranger.
                 if activity.gives_way() {
                     return tracing::debug!("a control client made room for another one");
                 }
+                activity.stays();
             }
         }
     }

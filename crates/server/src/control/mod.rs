@@ -10,6 +10,7 @@
 
 mod access;
 mod admit;
+mod answer_body;
 mod connections;
 mod error;
 mod faults;

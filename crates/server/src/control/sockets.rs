@@ -293,7 +293,7 @@ async fn accept_tls<C: Clone + Send + Sync + 'static>(
             },
             client = clients.next() => if let Some((stream, address)) = client {
                 let key = Peer::Tcp(address).account_key();
-                connections.add(stream, key, caller(address)).await;
+                connections.add(stream, key, caller(address));
             },
         }
     }
@@ -310,7 +310,7 @@ async fn accept<C: Clone + Send + Sync + 'static>(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => match caller(&stream, &peer) {
-                Ok(caller) => connections.add(stream, peer.account_key(), caller).await,
+                Ok(caller) => connections.add(stream, peer.account_key(), caller),
                 Err(refusal) => connections.refuse(stream, refusal),
             },
             Err(error) => cannot_accept(&name, &error).await,

@@ -29,7 +29,9 @@ pub(super) struct Activity {
     /// The client needs a token, and its last request has shown no valid one.
     is_stranger: AtomicBool,
     /// Signal to close the connection if it gives way.
-    pub(super) leave: Notify,
+    leave: Notify,
+    /// The signal was sent, and the connection has not stayed nevertheless.
+    is_leaving: AtomicBool,
 }
 
 /// Phases in the diagram of [`connections`](super::connections).
@@ -50,7 +52,30 @@ impl Activity {
             opened,
             is_stranger: AtomicBool::new(is_stranger),
             leave: Notify::new(),
+            is_leaving: AtomicBool::new(false),
         }
+    }
+
+    /// Asks the connection to close if it gives way.
+    pub(super) fn ask_to_leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+        self.leave.notify_one();
+    }
+
+    /// Returns true if the connection was asked to close and has not stayed nevertheless.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the connection is asked to close.
+    pub(super) async fn asked_to_leave(&self) {
+        self.leave.notified().await;
+    }
+
+    /// Records that the connection stays although it was asked to close, so that it can be asked
+    /// again.
+    pub(super) fn stays(&self) {
+        self.is_leaving.store(false, Ordering::Relaxed);
     }
 
     /// Returns the time since which the connection is idle; `None` if it is not.
@@ -83,7 +108,7 @@ impl Activity {
         *self.phase() = Phase::Serving;
     }
 
-    /// Records that the answer to a request is complete and is being sent.
+    /// Records that the whole answer to a request was taken and is being sent.
     pub(super) fn answering(&self) {
         *self.phase() = Phase::Answering;
     }
