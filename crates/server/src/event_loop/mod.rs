@@ -17,6 +17,7 @@
 //! for a request.
 
 mod control;
+mod despite_panics;
 mod device;
 mod device_alerts;
 #[cfg(test)]

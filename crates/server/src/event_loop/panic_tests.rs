@@ -1,6 +1,10 @@
 //! A loop that panics: its clients are cut off, its neighbours end in order, and the daemon says
 //! which device it was.
 
+use std::sync::mpsc::channel;
+
+use tokio::sync::oneshot;
+
 use crate::command::{Command, LoopCall};
 use crate::common::vhost_guest::{ALL, Guest, listen};
 use crate::common::{Server, device, disk, single, vm};
@@ -44,4 +48,27 @@ fn a_loop_that_panics_cuts_off_its_clients_and_ends_its_neighbours_in_order() {
     let bytes = std::fs::read(path).expect("the disk is there");
     assert_eq!(bytes[4096..8192], [2; 4096]);
     assert_eq!(bytes.len() as u64, MIB);
+}
+
+#[test]
+fn commands_that_a_lost_loop_has_not_taken_are_not_waited_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(single(dir.path(), DeviceKind::Memory, None, MIB));
+    let client = server.connect("disk");
+    let devices = server.handle.devices();
+    let (queued, go) = channel::<()>();
+    let panic = Command::Call(LoopCall(Box::new(move || {
+        go.recv().expect("a command is behind this one");
+        panic!("a bug, as this test wants it")
+    })));
+    devices.send(0, panic).expect("the loop runs");
+    let (reply, answer) = oneshot::channel();
+    let behind = devices.send(0, Command::Snapshot { reply });
+    behind.expect("it is queued");
+    queued.send(()).expect("the loop waits");
+    answer
+        .blocking_recv()
+        .expect_err("the loop is lost, and says so");
+    assert!({ client }.is_cut_off());
+    server.stop().expect_err("a loop has panicked");
 }

@@ -16,6 +16,7 @@ use std::time::Instant;
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 
+use super::despite_panics::for_each_despite_panics;
 use super::device::{Device, DiskState, LoopParts};
 use super::vms::Vms;
 use crate::backing::extents::{ExtentQuery, QueryError};
@@ -119,9 +120,9 @@ impl Frontends {
 
     /// Lets all clients know that their connections have ended, for a loop that is lost.
     pub(super) fn hang_up(&self, ring: &Ring) {
-        for connection in self.connections.iter() {
+        for_each_despite_panics(self.connections.iter(), |connection| {
             connection.transport.hang_up(ring);
-        }
+        });
     }
 
     /// Closes the connections to these disks at once.

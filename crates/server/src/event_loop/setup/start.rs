@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use tidegate_core::time::Nanos;
 use tokio::sync::Notify;
 
+use super::super::despite_panics::for_each_despite_panics;
 use super::super::sampler::Sampler;
 use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
@@ -139,7 +140,8 @@ impl Prepared {
 /// Runs a loop. If it is cut short with I/O in flight, or panics, its memory is leaked until the
 /// process ends: the kernel may still be copying a payload to disk, and with the memory unmapped
 /// would write zeroes, which are neither the old data nor the new. Its clients are told at once,
-/// because the process waits for its other loops.
+/// because the process waits for its other loops; so are those whose commands it has not taken,
+/// among them connections that were to be its own.
 fn run_to_its_end(event_loop: Loop) -> io::Result<Remains> {
     let mut event_loop = ManuallyDrop::new(event_loop);
     let ended = catch_unwind(AssertUnwindSafe(|| event_loop.run()));
@@ -148,6 +150,10 @@ fn run_to_its_end(event_loop: Loop) -> io::Result<Remains> {
         drop(ManuallyDrop::into_inner(event_loop));
     } else {
         event_loop.frontends.hang_up(&event_loop.ring);
+        // Leaked with the loop, the receiver would take commands that nobody answers.
+        let commands = std::mem::replace(&mut event_loop.commands, channel().1);
+        for_each_despite_panics(commands.try_iter(), drop);
+        for_each_despite_panics([commands], drop);
     }
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
