@@ -32,9 +32,12 @@ pub(super) struct Revocations(Vec<CertRevocationList<'static>>);
 pub(super) enum ListError {
     #[error("has a revocation list that cannot be read: {0}")]
     Unreadable(String),
-    /// The verifier looks at the first list of an issuer alone, so certificates in the other would
-    /// be admitted.
-    #[error("has two revocation lists of one authority: number {0} and number {1}")]
+    /// The verifier looks at the first list that covers a certificate, so the other is one that is
+    /// out of date, or that nobody would look at.
+    #[error(
+        "has two revocation lists of one authority for the same certificates: number {0} and \
+         number {1}"
+    )]
     SameIssuer(usize, usize),
 }
 
@@ -42,7 +45,8 @@ impl Revocations {
     /// Reads lists.
     ///
     /// # Errors
-    /// If one is no revocation list, or two are of one issuer.
+    /// If one is no revocation list, or two are of one issuer, unless each is for a part of its
+    /// certificates, and not for the same one.
     pub(super) fn new(
         lists: &[CertificateRevocationListDer<'_>],
     ) -> Result<Revocations, ListError> {
@@ -52,7 +56,12 @@ impl Revocations {
         let lists = lists.iter().map(read).collect::<Result<Vec<_>, _>>();
         let lists = lists.map_err(|error| ListError::Unreadable(error.to_string()))?;
         for (at, list) in lists.iter().enumerate() {
-            let same = |other: &CertRevocationList<'_>| other.issuer() == list.issuer();
+            let part = list.issuing_distribution_point();
+            let same = |other: &CertRevocationList<'_>| {
+                let part_of_other = other.issuing_distribution_point();
+                let are_parts = part.is_some() && part_of_other.is_some();
+                other.issuer() == list.issuer() && !(are_parts && part != part_of_other)
+            };
             if let Some(other) = lists[at + 1..].iter().position(same) {
                 return Err(ListError::SameIssuer(at + 1, at + other + 2));
             }
@@ -189,9 +198,13 @@ impl OpenClients {
     ) -> Result<(Registered, oneshot::Receiver<Withdrawn>), Withdrawn> {
         let mut table = self.lock();
         let rules = rules();
-        if rules.generation != client.admission.generation
-            && let Some(why) = rules.refusal(&client)
-        {
+        // Of two lists with parts of an authority's certificates the verifier has looked at one.
+        let why = if rules.generation == client.admission.generation {
+            (rules.revoked.have(&client.chain)).then_some(Withdrawn::Revoked)
+        } else {
+            rules.refusal(&client)
+        };
+        if let Some(why) = why {
             return Err(why);
         }
         let (sender, withdrawn) = oneshot::channel();

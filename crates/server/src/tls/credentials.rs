@@ -218,7 +218,8 @@ fn unusable_list(crl: &Path, error: &ListError) -> TlsFileError {
     let help = match error {
         ListError::Unreadable(_) => "make it again, such as with `openssl ca -gencrl`",
         ListError::SameIssuer(..) => {
-            "one list of each authority: the latest, which has all that are revoked"
+            "one list of each authority: the latest, which has all that are revoked; or lists for \
+             different parts of its certificates, each with issuingDistributionPoint"
         }
     };
     TlsFileError::new(crl, error.to_string(), help)

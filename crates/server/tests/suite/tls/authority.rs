@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
-    SanType, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
+    CrlDistributionPoint, CrlIssuingDistributionPoint, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 
 /// Years in which a certificate is valid, from the first day of one to that of the other.
@@ -82,7 +82,24 @@ impl Authority {
     }
 
     /// Returns a revocation list of some certificates that is valid for some years.
-    pub(crate) fn revoke(&self, revoked: &[&Identity], (from, to): Years) -> String {
+    pub(crate) fn revoke(&self, revoked: &[&Identity], years: Years) -> String {
+        self.revoke_in_part(None, revoked, years)
+    }
+
+    /// Returns a revocation list as [`Authority::revoke`] does, for the part of the authority's
+    /// certificates that has this distribution point.
+    pub(crate) fn revoke_in_part(
+        &self,
+        part: Option<&str>,
+        revoked: &[&Identity],
+        (from, to): Years,
+    ) -> String {
+        let scope = |uri: &str| CrlIssuingDistributionPoint {
+            distribution_point: CrlDistributionPoint {
+                uris: vec![uri.to_owned()],
+            },
+            scope: None,
+        };
         let entry = |identity: &&Identity| RevokedCertParams {
             serial_number: identity.serial.clone(),
             revocation_time: date_time_ymd(from, 1, 1),
@@ -93,7 +110,7 @@ impl Authority {
             this_update: date_time_ymd(from, 1, 1),
             next_update: date_time_ymd(to, 1, 1),
             crl_number: SerialNumber::from_slice(&[1]),
-            issuing_distribution_point: None,
+            issuing_distribution_point: part.map(scope),
             revoked_certs: revoked.iter().map(entry).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };

@@ -288,7 +288,8 @@ fn files_that_do_not_fit_are_refused_at_the_start() {
         client_crl: Some(file(&lists.concat())),
         ..good()
     });
-    let expected = "broken.pem: has two revocation lists of one authority: number 1 and number 3";
+    let expected = "broken.pem: has two revocation lists of one authority for the same \
+                    certificates: number 1 and number 3";
     assert!(error.contains(expected), "{error}");
     let apart = TlsConfig {
         client_crl: Some(file(&lists[..2].concat())),
@@ -298,5 +299,28 @@ fn files_that_do_not_fit_are_refused_at_the_start() {
         Server::start(with_tls(dir.path(), MIB, config))
             .stop()
             .unwrap();
+    }
+}
+
+#[test]
+fn two_lists_for_the_same_certificates_are_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let revoked = authority.issue(&["server.example"], VALID);
+    // Two of one part, and one of a part beside one of all.
+    for first in [Some("http://ca.example/1.crl"), None] {
+        let lists = [
+            authority.revoke_in_part(first, &[], VALID),
+            authority.revoke_in_part(Some("http://ca.example/1.crl"), &[&revoked], VALID),
+        ];
+        let config = TlsConfig {
+            client_crl: Some(write(dir.path(), "broken.pem", &lists.concat())),
+            ..needing_certificates(dir.path(), &authority)
+        };
+        let error = match Server::try_start(with_tls(dir.path(), MIB, config)) {
+            Ok(_) => panic!("started"),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains("number 1 and number 2"), "{error}");
     }
 }

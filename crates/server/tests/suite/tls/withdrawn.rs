@@ -15,6 +15,7 @@ use crate::common::control::http;
 use crate::common::{Client, Server};
 
 const MIB: u64 = 1 << 20;
+const GO: u32 = 7;
 
 /// Opens an export over TLS.
 fn open(server: &Server, authority: &Authority, identity: &Identity, export: &str) -> Client {
@@ -73,6 +74,35 @@ fn connections_of_an_outdated_list_stay_unless_it_revokes_them() {
     write(dir.path(), "crl.pem", &outdated);
     reload_until("revoked", || ends.read_if_open(0, 4).is_none());
     assert_eq!(stays.read(0, 4), [0; 4]);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_certificate_in_any_list_of_its_authority_reads_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let [good, first, second] = [0, 1, 2].map(|_| authority.issue(&["host.example"], VALID));
+    // No certificate says of which part it is, so the verifier looks at the first list alone.
+    let lists = [("1", &first), ("2", &second)].map(|(number, revoked)| {
+        let part = format!("http://ca.example/{number}.crl");
+        authority.revoke_in_part(Some(&part), &[revoked], VALID)
+    });
+    let files = with_list(dir.path(), &authority);
+    write(dir.path(), "crl.pem", &lists.concat());
+    let server = Server::start(with_tls(dir.path(), MIB, files));
+    let reads = |identity: &Identity| {
+        let client = TlsClient::new(&authority, Some(identity));
+        let mut bridge = client.connect(&server.addresses[1])?;
+        ask(&mut bridge.stream, GO, &named("disk"))?;
+        // A read of four bytes at the beginning.
+        let (magic, rest) = (0x2560_9513_u32.to_be_bytes(), [0; 20]);
+        let request = [&magic[..], &rest, &4_u32.to_be_bytes()].concat();
+        bridge.stream.write_all(&request)?;
+        bridge.stream.read_exact(&mut [0; 16 + 4])
+    };
+    reads(&good).expect("in no list");
+    reads(&first).expect_err("in the first list");
+    reads(&second).expect_err("in the second list");
     server.stop().unwrap();
 }
 
