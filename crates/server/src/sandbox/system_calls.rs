@@ -73,7 +73,6 @@ const OF_LOOPS: &[libc::c_long] = &[
 /// Further calls of a thread for TLS, which waits for sockets that were accepted elsewhere.
 const OF_TLS: &[libc::c_long] = &[
     libc::SYS_recvfrom,
-    libc::SYS_sendto,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     #[cfg(target_arch = "x86_64")]
@@ -85,7 +84,6 @@ const OF_TLS: &[libc::c_long] = &[
 const OF_SESSIONS: &[libc::c_long] = &[
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
-    libc::SYS_sendto,
     libc::SYS_sendmsg,
     libc::SYS_getpeername,
     // With an empty path; a path tells that a file exists, and no more.
@@ -128,6 +126,9 @@ const FIONBIO: u64 = 0x5421;
 /// Commands of `fcntl(2)` that a thread for TLS uses, in debug builds alone: checks that a
 /// descriptor is open, and that a socket does not block.
 const FCNTL_OF_TLS: &[libc::c_int] = &[libc::F_GETFD, libc::F_GETFL];
+
+/// Bits of the type of a socket that are not flags.
+const SOCKET_TYPE: u64 = 0xf;
 
 /// Flags of `clone(2)` with which a thread is started, as opposed to a process.
 const THREAD_FLAGS: u64 = (libc::CLONE_VM
@@ -232,6 +233,12 @@ fn fcntl(commands: &[libc::c_int]) -> Conditional {
     (libc::SYS_fcntl, commands.iter().map(alternative).collect())
 }
 
+/// Returns the call that sends on a connected socket. With an address it would send datagrams to
+/// services of the host, which may take the daemon's word, such as the log's or systemd's.
+fn send() -> Conditional {
+    (libc::SYS_sendto, vec![vec![is_null(4)]])
+}
+
 /// Returns the calls of a kind of thread that are allowed with some arguments alone.
 fn conditional_of(kind: ThreadKind) -> Vec<Conditional> {
     match kind {
@@ -240,14 +247,19 @@ fn conditional_of(kind: ThreadKind) -> Vec<Conditional> {
             let (call, mut alternatives) = fcntl(FCNTL_OF_SESSIONS);
             let sets_flags = equals(1, libc::F_SETFL as u64);
             alternatives.push(vec![sets_flags, has_bits(2, REFUSED_FILE_FLAGS, 0)]);
-            vec![(call, alternatives)]
+            vec![(call, alternatives), send()]
         }
         ThreadKind::Tls => vec![
             fcntl(FCNTL_OF_TLS),
-            // The pair of a tunnel and an event loop.
+            send(),
+            // The pair of a tunnel and an event loop. Sockets of another type could send datagrams
+            // to any path.
             (
                 libc::SYS_socketpair,
-                vec![vec![equals(0, libc::AF_UNIX as u64)]],
+                vec![vec![
+                    equals(0, libc::AF_UNIX as u64),
+                    has_bits(1, SOCKET_TYPE, libc::SOCK_STREAM as u64),
+                ]],
             ),
             // Whether a socket blocks.
             (libc::SYS_ioctl, vec![vec![equals(1, FIONBIO)]]),

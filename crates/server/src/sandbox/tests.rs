@@ -127,6 +127,23 @@ fn check_ordinary_calls_for_signals(errno_of: impl Fn(libc::c_long, [usize; 6]) 
     }
 }
 
+/// Calls by which injected code would send datagrams to services of the host.
+fn calls_for_datagrams() -> Vec<(&'static str, i32)> {
+    let (unix, datagrams) = (libc::AF_UNIX as usize, libc::SOCK_DGRAM as usize);
+    let packets = libc::SOCK_SEQPACKET as usize;
+    // Without the filter the kernel would look for an address, and there is no such descriptor.
+    let address = [usize::MAX, 0, 0, 0, PASSWORDS.as_ptr() as usize, 16];
+    vec![
+        call(
+            "pair for datagrams",
+            libc::SYS_socketpair,
+            &[unix, datagrams],
+        ),
+        call("pair for packets", libc::SYS_socketpair, &[unix, packets]),
+        call("sendto an address", libc::SYS_sendto, &address),
+    ]
+}
+
 /// Calls by which injected code would reach files, sockets and programs.
 fn calls_for_files() -> Vec<(&'static str, i32)> {
     let path = PASSWORDS.as_ptr() as usize;
@@ -246,6 +263,7 @@ fn system_calls_that_a_thread_for_tls_does_not_make_fail_and_are_counted() {
         ];
         [
             own,
+            calls_for_datagrams(),
             calls_for_files(),
             calls_for_processes(),
             calls_of_fcntl(),
@@ -293,6 +311,7 @@ fn system_calls_that_a_vhost_user_session_does_not_make_fail_and_its_assistant_m
         let is_eventfd = assistant.is_eventfd(eventfd.as_raw_fd());
         let refused = [
             own,
+            calls_for_datagrams(),
             flags,
             calls_for_files(),
             calls_for_processes(),
