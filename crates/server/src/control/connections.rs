@@ -8,10 +8,11 @@
 //!     +-- a new connection needs the place: closed
 //! ```
 //!
-//! Each listener serves a maximum of connections at a time, and at most three quarters of them for
-//! one client: a user at a unix socket, an address at TCP. Past either, the one that has been idle
-//! for longest is closed. If all have a request in progress, a new connection is answered with 503
-//! and `Retry-After`; where too many are being answered so, further ones are closed at once.
+//! Each listener serves a maximum of connections at a time ([`places`]), and at most three
+//! quarters of them for one client: a user at a unix socket, an address at TCP. Past either, the
+//! one that has been idle for longest is closed. If all have a request in progress, a new
+//! connection is answered with 503 and `Retry-After`; where too many are being answered so,
+//! further ones are closed at once.
 //!
 //! A request in progress is never cut off for another client. Its client has deadlines, so that it
 //! cannot hold its place by doing nothing: for the head and the body of a request, and for progress
@@ -57,9 +58,21 @@ use super::request_body::{BODY_TIMEOUT, RequestBody};
 use super::watched_stream::{Activity, WatchedStream};
 use crate::listener::PeerKey;
 
-/// Most connections that the control API serves at a time on a listener. Each takes a descriptor,
-/// and disks and VMs need descriptors as well.
+/// Most connections that the control API serves at a time on a listener.
 pub(super) const CONNECTIONS_MAX: usize = 256;
+/// Part of the process's descriptors that the connections of the control API may take, and those of
+/// metrics: one in this number, over all listeners of either. Most are for disks and VMs.
+const OF_FILES: usize = 16;
+/// Fewest connections that a listener serves at a time, however few descriptors there are.
+const CONNECTIONS_MIN: usize = 8;
+
+/// Returns the number of connections that each of `listeners` serves at a time, at most `max`, in a
+/// process that may have `files` descriptors.
+pub(super) fn places(max: usize, files: usize, listeners: usize) -> usize {
+    let share = files / OF_FILES / listeners.max(1);
+    max.min(share.max(CONNECTIONS_MIN))
+}
+
 /// Most connections that are being answered with 503 at a time; further ones are closed without an
 /// answer.
 const TURNED_AWAY_MAX: usize = 64;

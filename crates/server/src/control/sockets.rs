@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::Api;
 use super::access::{Caller, Rules};
-use super::connections::{CONNECTIONS_MAX, Connections};
+use super::connections::{CONNECTIONS_MAX, Connections, places};
 use super::error::ApiResult;
 use super::routes;
 use super::schedule::Clock;
@@ -18,6 +18,7 @@ use crate::config::{Config, ControlListenConfig, ListenAddress, Place};
 use crate::daemon::DaemonHandle;
 use crate::listener::{BindError, Bound, Listener, Peer, Stream};
 use crate::log_limit;
+use crate::ring::sys;
 use crate::tls::{Configured, TlsListeners, TlsOpenError};
 use crate::tokens::Tokens;
 
@@ -163,8 +164,10 @@ impl Sockets {
         // Dropping the task set, with this future, ends all connections and the schedules.
         let mut tasks = JoinSet::new();
         let scrapes = scrapes::router(api.clone());
+        let files = sys::raise_open_files() as usize;
+        let max = places(SCRAPERS_MAX, files, metrics.len());
         for (bound, at) in metrics.iter().zip(0..) {
-            let connections = Connections::new(scrapes.clone(), SCRAPERS_MAX);
+            let connections = Connections::new(scrapes.clone(), max);
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
             match metrics_tls.of(at) {
                 Some(tls) => {
@@ -175,10 +178,11 @@ impl Sockets {
             };
         }
         let router = routes::router(api.clone());
+        let max = places(CONNECTIONS_MAX, files, control.len());
         for ((bound, rules), at) in control.iter().zip(0..) {
             let connections = match rules {
-                Some(_) => Connections::new(router.clone(), CONNECTIONS_MAX),
-                None => Connections::that_need_tokens(router.clone(), CONNECTIONS_MAX),
+                Some(_) => Connections::new(router.clone(), max),
+                None => Connections::that_need_tokens(router.clone(), max),
             };
             let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
             if let Some(tls) = control_tls.of(at) {

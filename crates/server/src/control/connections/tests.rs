@@ -596,3 +596,13 @@ async fn requests_with_a_token_are_not_cut_off_for_strangers() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     drop((own, others));
 }
+
+#[test]
+fn few_descriptors_leave_few_places_to_each_listener() {
+    assert_eq!(places(CONNECTIONS_MAX, 1 << 20, 4), CONNECTIONS_MAX);
+    assert_eq!(places(CONNECTIONS_MAX, 1024, 1), 64);
+    assert_eq!(places(CONNECTIONS_MAX, 1024, 4), 16);
+    // Somebody has to be served.
+    assert_eq!(places(CONNECTIONS_MAX, 64, 4), CONNECTIONS_MIN);
+    assert_eq!(places(CONNECTIONS_MAX, 4096, 0), CONNECTIONS_MAX);
+}
