@@ -108,11 +108,12 @@ const FCNTL_OF_SESSIONS: &[libc::c_int] = &[
 const REFUSED_FILE_FLAGS: u64 =
     (libc::O_APPEND | libc::O_DIRECT | libc::O_ASYNC | libc::O_NOATIME) as u64;
 
-/// Signals whose action a confined thread may set: the C library's `abort` sets that of the first;
-/// the handler of the standard library for faults, which finds no overflow of a stack, that of the
-/// second. A handler for another signal would be code that threads without the sandbox run; and
-/// those of SIGSYS and SIGBUS are the daemon's own ([`violations`], [`sigbus`]).
-const SIGNALS_THAT_ARE_SET: [libc::c_int; 2] = [libc::SIGABRT, libc::SIGSEGV];
+/// Signal whose action a confined thread may set: the handler of the standard library for faults
+/// does so where it finds no overflow of a stack. A handler for another signal would be code that
+/// threads without the sandbox run; and those of SIGSYS and SIGBUS are the daemon's own
+/// ([`violations`], [`sigbus`]). The C library's `abort` sets that of SIGABRT only where the signal
+/// has not ended the process, which it does without a handler.
+const SIGNAL_THAT_IS_SET: libc::c_int = libc::SIGSEGV;
 
 /// Commands of `fcntl(2)` that an event loop uses: a copy of a descriptor for the ring, the lock
 /// of a record of requests in flight, and the check that a descriptor is open, which the standard
@@ -272,12 +273,14 @@ fn conditional() -> Vec<Conditional> {
     let not_executable = has_bits(2, libc::PROT_EXEC as u64, 0);
     let is_thread = has_bits(0, THREAD_FLAGS | REFUSED_CLONE_FLAGS, THREAD_FLAGS);
     let names = [libc::PR_SET_NAME as u64, PR_SET_VMA].map(|option| vec![equals(0, option)]);
-    let mut actions = SIGNALS_THAT_ARE_SET
-        .map(|signal| vec![equals(0, signal as u64)])
-        .to_vec();
-    // Reads the action of any signal.
-    actions.push(vec![is_null(1)]);
+    let actions = vec![
+        vec![equals(0, SIGNAL_THAT_IS_SET as u64)],
+        // Reads the action of any signal.
+        vec![is_null(1)],
+    ];
     let own_process = equals(0, u64::from(std::process::id()));
+    let ends = [libc::SIGABRT, libc::SIGSYS]
+        .map(|signal| vec![own_process.clone(), equals(2, signal as u64)]);
     vec![
         // No memory that is executable, so that injected code has to be made of the daemon's.
         (libc::SYS_mmap, vec![vec![not_executable.clone()]]),
@@ -288,8 +291,9 @@ fn conditional() -> Vec<Conditional> {
         (libc::SYS_rt_sigaction, actions),
         // Limits of this process are read, not set.
         (libc::SYS_prlimit64, vec![vec![equals(0, 0), is_null(2)]]),
-        // `abort` and the end of a signal handler; no signals to other processes.
-        (libc::SYS_tgkill, vec![vec![own_process]]),
+        // `abort`, and what the handler of SIGSYS does with one that was sent: both end the
+        // process. No signals to other processes, and none that has another thread run a handler.
+        (libc::SYS_tgkill, ends.into()),
     ]
 }
 

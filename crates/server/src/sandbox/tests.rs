@@ -100,6 +100,7 @@ fn calls_for_signals() -> Vec<(&'static str, i32)> {
     [
         ("SIGSYS", libc::SIGSYS),
         ("SIGBUS", libc::SIGBUS),
+        ("SIGABRT", libc::SIGABRT),
         ("SIGHUP", libc::SIGHUP),
         ("SIGTERM", libc::SIGTERM),
         ("SIGCHLD", libc::SIGCHLD),
@@ -118,10 +119,8 @@ fn check_ordinary_calls_for_signals(errno_of: impl Fn(libc::c_long, [usize; 6]) 
         let arguments = [signal as usize, set, 0, SIGNAL_SET, 0, 0];
         errno_of(libc::SYS_rt_sigaction, arguments)
     };
-    for signal in [libc::SIGABRT, libc::SIGSEGV] {
-        // The kernel looks for the action, and finds no memory.
-        assert_eq!(action(signal, 1), libc::EFAULT, "{signal}");
-    }
+    // The kernel looks for the action, and finds no memory.
+    assert_eq!(action(libc::SIGSEGV, 1), libc::EFAULT);
     for signal in [libc::SIGSYS, libc::SIGBUS, libc::SIGTERM] {
         assert_eq!(action(signal, 0), 0, "reads that of {signal}");
     }
@@ -174,6 +173,7 @@ fn calls_for_processes() -> Vec<(&'static str, i32)> {
     let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
     let (attach, user) = (libc::PTRACE_ATTACH as usize, libc::CLONE_NEWUSER as usize);
     let cores = libc::RLIMIT_CORE as usize;
+    let abort = libc::SIGABRT as usize;
     let code = [0, 4096, executable, anonymous, usize::MAX];
     vec![
         // There is no such process, so without the filter the call fails with another error.
@@ -181,7 +181,13 @@ fn calls_for_processes() -> Vec<(&'static str, i32)> {
         call("process_vm_readv", libc::SYS_process_vm_readv, &[own]),
         call("process_vm_writev", libc::SYS_process_vm_writev, &[own]),
         call("kill", libc::SYS_kill, &[own]),
-        call("tgkill of another process", libc::SYS_tgkill, &[1, 1, 0]),
+        call(
+            "tgkill of another process",
+            libc::SYS_tgkill,
+            &[1, 1, abort],
+        ),
+        // Signal 0 is none, and only asks whether the thread is there.
+        call("tgkill that ends nothing", libc::SYS_tgkill, &[own, own, 0]),
         call("fork", libc::SYS_clone, &[libc::SIGCHLD as usize]),
         call("setuid", libc::SYS_setuid, &[]),
         call("unshare", libc::SYS_unshare, &[user]),
