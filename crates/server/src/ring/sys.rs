@@ -91,6 +91,13 @@ pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
     }
 }
 
+/// Returns true if an open file was opened for reading and writing.
+pub fn is_read_and_written(number: RawFd) -> bool {
+    // SAFETY: takes no memory; a number without a file is an error.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_ACCMODE == libc::O_RDWR
+}
+
 /// Clears `O_NONBLOCK` on an open file, because io_uring would fail I/O that has to wait with
 /// `EAGAIN`.
 pub fn clear_nonblocking(file: &File) -> io::Result<()> {
@@ -102,15 +109,11 @@ pub fn set_nonblocking(file: &File) -> io::Result<()> {
     put_nonblocking(file, true)
 }
 
+/// Sets or clears the flag by a call that changes no other, whatever process has set those.
 fn put_nonblocking(file: &File, on: bool) -> io::Result<()> {
-    // SAFETY: takes no memory; the descriptor is open because it is borrowed.
-    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
-    // A failed call returns -1, which as flags would set all of them.
-    check(flags)?;
-    let flag = if on { libc::O_NONBLOCK } else { 0 };
-    let flags = flags & !libc::O_NONBLOCK | flag;
-    // SAFETY: takes no memory; of the flags that may be set only this one changes.
-    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) })
+    let on = libc::c_int::from(on);
+    // SAFETY: reads an integer of ours; the descriptor is open because it is borrowed.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), libc::FIONBIO, &on) })
 }
 
 /// Locks an open file until it is closed (`F_OFD_SETLK`). Returns false if another open file holds

@@ -93,20 +93,14 @@ const OF_SESSIONS: &[libc::c_long] = &[
     libc::SYS_fstatfs,
 ];
 
-/// Commands of `fcntl(2)` that a session uses: copies of eventfds, their flags, and the lock of a
-/// record of requests in flight.
+/// Commands of `fcntl(2)` that a session uses: copies of eventfds, their flags, which it reads,
+/// and the lock of a record of requests in flight.
 const FCNTL_OF_SESSIONS: &[libc::c_int] = &[
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
     libc::F_GETFL,
     libc::F_OFD_SETLK,
 ];
-
-/// Flags that a session does not set on an open file (`F_SETFL`): all that may be set but
-/// `O_NONBLOCK`, which it sets on eventfds. `O_APPEND` on a disk's file would have every write go
-/// to its end; `O_DIRECT` would make writes fail that are not aligned; `O_ASYNC` sends signals.
-const REFUSED_FILE_FLAGS: u64 =
-    (libc::O_APPEND | libc::O_DIRECT | libc::O_ASYNC | libc::O_NOATIME) as u64;
 
 /// Signal whose action a confined thread may set: the handler of the standard library for faults
 /// does so where it finds no overflow of a stack. A handler for another signal would be code that
@@ -234,6 +228,12 @@ fn fcntl(commands: &[libc::c_int]) -> Conditional {
     (libc::SYS_fcntl, commands.iter().map(alternative).collect())
 }
 
+/// Returns the call that sets whether I/O of a socket or an eventfd blocks. `F_SETFL` would set and
+/// clear other flags as well: `O_APPEND` on a disk's file has every write go to its end.
+fn blocks() -> Conditional {
+    (libc::SYS_ioctl, vec![vec![equals(1, FIONBIO)]])
+}
+
 /// Returns the call that sends on a connected socket. With an address it would send datagrams to
 /// services of the host, which may take the daemon's word, such as the log's or systemd's.
 fn send() -> Conditional {
@@ -244,12 +244,7 @@ fn send() -> Conditional {
 fn conditional_of(kind: ThreadKind) -> Vec<Conditional> {
     match kind {
         ThreadKind::EventLoop => vec![fcntl(FCNTL_OF_LOOPS)],
-        ThreadKind::VhostUser => {
-            let (call, mut alternatives) = fcntl(FCNTL_OF_SESSIONS);
-            let sets_flags = equals(1, libc::F_SETFL as u64);
-            alternatives.push(vec![sets_flags, has_bits(2, REFUSED_FILE_FLAGS, 0)]);
-            vec![(call, alternatives), send()]
-        }
+        ThreadKind::VhostUser => vec![fcntl(FCNTL_OF_SESSIONS), send(), blocks()],
         ThreadKind::Tls => vec![
             fcntl(FCNTL_OF_TLS),
             send(),
@@ -262,8 +257,7 @@ fn conditional_of(kind: ThreadKind) -> Vec<Conditional> {
                     has_bits(1, SOCKET_TYPE, libc::SOCK_STREAM as u64),
                 ]],
             ),
-            // Whether a socket blocks.
-            (libc::SYS_ioctl, vec![vec![equals(1, FIONBIO)]]),
+            blocks(),
         ],
     }
 }

@@ -128,6 +128,10 @@ impl Layout {
 /// passed is the front-end's own, whose lock would outlive this process. `None` if this process may
 /// not open it, or it is no file in memory, which a record is.
 pub(super) fn open_own(number: RawFd) -> Option<File> {
+    // One that was opened for reading, such as a disk's, is none, and not to become writable.
+    if !sys::is_read_and_written(number) {
+        return None;
+    }
     let path = format!("/proc/self/fd/{number}");
     // First, because opening a device or a pipe may have effects.
     if !std::fs::metadata(&path).ok()?.is_file() {

@@ -227,3 +227,14 @@ fn one_session_at_a_time_has_the_memory() {
     drop(first);
     assert!(map().is_ok());
 }
+
+/// A session that a hypervisor has taken over could ask for the file of any disk.
+#[test]
+fn a_file_that_was_opened_for_reading_does_not_become_writable() {
+    let record = Layout::new(1, 8).create().expect("memory");
+    assert!(open_own(record.as_raw_fd()).is_some());
+    let path = format!("/proc/self/fd/{}", record.as_raw_fd());
+    let read = File::open(path).expect("it is there");
+    assert!(open_own(read.as_raw_fd()).is_none());
+    assert!(open_own(-1).is_none());
+}
