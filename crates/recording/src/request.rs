@@ -23,8 +23,8 @@ pub struct Request {
     pub len: u32,
     /// Time at which the request reached the scheduler with its payload.
     pub arrived: Nanos,
-    /// End of the time for which the VM's own limit, credit or share of memory held the request
-    /// back.
+    /// Arrival and the time for which the VM's own limit or credit held the request back. The time
+    /// before it had a request slot and payload memory comes behind it, with the queue's.
     pub admitted: Nanos,
     /// Begin of the time with the device, which is counted back from `done`: waits between the
     /// parts of a split request count as time before it. Equal to `done` for a request that never
@@ -41,7 +41,8 @@ impl Request {
     pub fn timed(self, done: Nanos, account: &Account) -> Option<Request> {
         let arrived = Nanos(done.0.checked_sub(account.total().0)?);
         let sent = done - account.device;
-        let ready = account.queued + account.merged_wait + account.deliberate;
+        let taken = account.queued + account.merged_wait + account.deliberate;
+        let ready = account.admission + taken;
         Some(Request {
             arrived,
             admitted: sent - ready,
@@ -154,8 +155,8 @@ mod tests {
     fn times_follow_from_the_account() {
         let account = Account {
             admission: Nanos(4),
-            regulated: Nanos(6),
-            queued: Nanos(20),
+            regulated: Nanos(10),
+            queued: Nanos(16),
             merged_wait: Nanos(5),
             deliberate: Nanos(5),
             device: Nanos(60),
