@@ -75,7 +75,7 @@ pub enum RecordingError {
         /// Error of the system.
         source: io::Error,
     },
-    /// As many dumps as may be read at a time are being read.
+    /// The maximum number of dumps is being read.
     #[error("{DUMPS_MAX} dumps are being read: try again once one of them has ended")]
     Busy,
     /// The file system of the directory did not answer.
