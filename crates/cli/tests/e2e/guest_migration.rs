@@ -124,12 +124,24 @@ impl Scene {
     fn migrate(&mut self) {
         let to = format!("unix:{}", arg(&self.shared.join("migration")));
         let socket = self.shared.join("migration");
-        wait_for("the destination to listen", || socket.exists());
+        wait_for("the destination to listen", || is_listening(&socket));
         // The guest writes as fast as it can, so QEMU needs bandwidth to catch up.
         let limits = json!({ "max-bandwidth": 1u64 << 30, "downtime-limit": 5000 });
         self.monitor.ask("migrate-set-parameters", &limits);
         self.monitor.ask("migrate", &json!({ "uri": to }));
     }
+}
+
+/// Returns true if connections to a unix socket are accepted. A connection would be taken for the
+/// migration, so the kernel's table is asked; the socket's file is there a moment earlier.
+fn is_listening(socket: &Path) -> bool {
+    // Flags of the table's fourth column (`__SO_ACCEPTCON`).
+    const LISTENING: &str = "00010000";
+    let table = std::fs::read_to_string("/proc/net/unix").expect("there is procfs");
+    table.lines().any(|line| {
+        let mut columns = line.split_ascii_whitespace();
+        columns.nth(3) == Some(LISTENING) && columns.last() == Some(arg(socket))
+    })
 }
 
 fn machine(daemon: &Daemon, kit: &Kit, more: &[&str]) -> Guest {
