@@ -308,3 +308,32 @@ fn nine_vms_on_one_spindle_get_what_they_need() {
     assert_eq!(kept(example), false);
     assert_eq!(kept(file.to_str().expect("text")), true, "{commands:?}");
 }
+
+/// A recording says nothing of a limit that its VM did not have.
+#[test]
+fn a_limit_that_was_not_recorded_is_not_said_to_do_nothing() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/nine-vms.toml");
+    let scenario = std::fs::read_to_string(example).expect("an example");
+    let (_dir, path) = recording(&scenario);
+    let answer = tidegate(&[
+        "whatif",
+        &path,
+        "--choose",
+        "--budget",
+        "30 s",
+        "--objective",
+        "mail=limit=9000 IOPS",
+        "-o",
+        "json",
+    ]);
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    let json: Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+    let findings = json["findings"].as_array().expect("a list");
+    let idle = findings
+        .iter()
+        .filter(|it| it["finding"] == "limit_never_binds");
+    let idle: Vec<&str> = idle.filter_map(|it| it["vm"].as_str()).collect();
+    assert_eq!(idle, ["web1", "web2", "web3", "web4", "web5", "web6"]);
+    let commands = findings.iter().filter_map(|it| it["command"].as_str());
+    assert!(!commands.into_iter().any(|it| it.contains(" mail ")));
+}

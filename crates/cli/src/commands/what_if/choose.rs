@@ -140,6 +140,8 @@ struct Answer {
     budget_exhausted: bool,
     /// True if all promises are kept on the judged part.
     all_kept: bool,
+    /// Promises of which the judged part says nothing, because there were too few requests.
+    unjudged: Vec<Named>,
     /// True if nothing was changed.
     unchanged: bool,
     findings: Vec<Found>,
@@ -209,13 +211,23 @@ impl Answer {
             before: outcomes[0].vms[vm].clone(),
             after: outcomes[1].vms[vm].clone(),
         };
+        let [before, after] = [&choice.before, &choice.after].map(|it| &it.objectives);
+        // The recording shows how often the limit that it has held requests back, and no other.
+        let is_recorded = |vm: usize| before[vm].limit == recorded[vm].limit;
+        let is_unchanged = |vm: usize| after[vm].limit == before[vm].limit;
+        let never_binds = |it: &Finding| it.kind == FindingKind::LimitNeverBinds;
+        let known = choice.findings.iter();
+        let known = known.filter(|it| !never_binds(it) || is_recorded(it.vm));
         let found = |finding: &Finding| Found {
             vm: name(finding.vm),
             text: finding_text(&name(finding.vm), &finding.kind, choice),
-            command: (finding.kind == FindingKind::LimitNeverBinds)
+            command: (never_binds(finding) && is_unchanged(finding.vm))
                 .then(|| apply::remove_limit(what_if, finding.vm)),
             finding: finding.clone(),
         };
+        let [_, judged] = &choice.on_judged;
+        let unjudged = judged.promises().filter(|(_, it)| it.kept.is_none());
+        let unjudged: Vec<_> = unjudged.map(|(vm, it)| (vm, it.part)).collect();
         Answer {
             searched_s: seconds(choice.searched),
             slice_s: seconds(choice.slice),
@@ -223,9 +235,10 @@ impl Answer {
             replays: choice.replays,
             simulated_requests: choice.requests,
             budget_exhausted: choice.exhausted,
-            all_kept: choice.on_judged[1].missed().next().is_none(),
+            all_kept: judged.missed().next().is_none() && unjudged.is_empty(),
+            unjudged: named(&unjudged),
             unchanged: choice.after == choice.before,
-            findings: choice.findings.iter().map(found).collect(),
+            findings: known.map(found).collect(),
             conflict: named(&choice.conflict),
             hopeless: named(&choice.hopeless),
             policy: Change {
@@ -381,6 +394,7 @@ impl Answer {
         };
         let found = self.conflict.is_empty() && self.hopeless.is_empty();
         let mut text = match (found, self.unchanged, missed.is_empty()) {
+            (true, _, true) if !self.unjudged.is_empty() => "All judged promises are kept.\n",
             (true, true, true) if self.commands.is_empty() => {
                 "All promises are kept as things are: nothing is to be changed.\n"
             }
@@ -404,6 +418,10 @@ impl Answer {
         }
         if !missed.is_empty() {
             text += &format!("Missed on the judged part: {}.\n", missed.join(", "));
+        }
+        if !self.unjudged.is_empty() {
+            let all = list(&self.unjudged);
+            text += &format!("Not judged, because the judged part has too few requests: {all}.\n");
         }
         if self.budget_exhausted {
             text += "The budget ended the search; a larger --budget may find more.\n";
