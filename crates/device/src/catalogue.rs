@@ -219,6 +219,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, ..)| *name)
 }
 
+/// Returns the description of a built-in entry, as TOML.
+pub fn text(name: &str) -> Option<&'static str> {
+    let found = BUILT_IN.iter().find(|(known, ..)| *known == name)?;
+    Some(found.1)
+}
+
 /// Returns the saturation profile of a built-in entry, as TOML that `tidegate profile` wrote.
 pub fn profile(name: &str) -> Option<&'static str> {
     let found = BUILT_IN.iter().find(|(known, ..)| *known == name)?;

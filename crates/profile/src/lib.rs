@@ -20,10 +20,13 @@
 //! - [`statistics`] detects the steady state and computes confidence intervals.
 //! - [`outcome`] has the results of steps, and makes the profile from them.
 //! - [`virtual_time`] runs a measurement on a disk model.
+//!
+//! [`fit`] goes another way: it makes a disk model of a recording.
 
 #![forbid(unsafe_code)]
 
 mod addresses;
+pub mod fit;
 mod load;
 pub mod outcome;
 pub mod plan;

@@ -49,7 +49,7 @@ pub(crate) use place::{
     RemoveHostArgs,
 };
 pub(crate) use plan::PlanArgs;
-pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
+pub(crate) use profile::{FitArgs, MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use promises::{MixName, Profiled, PromisesArgs};
 pub(crate) use record::{RecordCommand, RecordDumpArgs};
 pub(crate) use report::ReportArgs;

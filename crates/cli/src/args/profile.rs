@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueHint};
+use tidegate_core::time::Nanos;
 
 use super::PlotArgs;
-use super::value::{parse_size, whole};
+use super::value::{parse_size, parse_time, whole};
 use crate::completion;
 
 #[derive(Debug, ClapArgs)]
@@ -67,4 +68,36 @@ pub(crate) enum ProfileCommand {
         #[command(flatten)]
         plot: PlotArgs,
     },
+    /// Fit a device model to a recording, with its error for each I/O
+    #[command(
+        after_help = "The first 60 % of the recording are fitted; errors are those of the \
+                            rest. The model is used by name of its file: `tidegate whatif \
+                            RECORDING --device FILE`, `tidegate sim SCENARIO --device FILE`, \
+                            `tidegate profile FILE`.\n\nExamples:
+  tidegate profile fit slow.tgrec
+  tidegate profile fit slow.tgrec --device nvme-1tb --results sdb.toml"
+    )]
+    Fit(FitArgs),
+}
+
+/// Options of `tidegate profile fit`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FitArgs {
+    /// Recording (`tidegate record dump`, `tidegate sim --record`)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) recording: PathBuf,
+    /// File for the model [default: NAME.model.toml in the current directory]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) results: Option<PathBuf>,
+    /// Model to begin with, of the catalogue or of a .toml file [default: the nearest of the
+    /// catalogue]
+    #[arg(long, value_name = "MODEL", add = completion::models())]
+    pub(crate) device: Option<String>,
+    /// Length of the fit on an ordinary machine, such as "5 min": so many I/Os are simulated,
+    /// whatever the machine
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = parse_time)]
+    pub(crate) budget: Nanos,
+    /// Fit to a recording from which requests are missing
+    #[arg(long)]
+    pub(crate) allow_gaps: bool,
 }

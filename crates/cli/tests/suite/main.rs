@@ -10,6 +10,7 @@ mod compare;
 mod completion;
 mod daemon;
 mod export;
+mod fit;
 mod formats;
 mod history;
 mod place;

@@ -2,6 +2,7 @@
 
 mod curves;
 mod date;
+mod fit;
 mod partial_results;
 mod real_time;
 mod show;
@@ -26,6 +27,7 @@ use source::Source;
 pub(super) fn run(args: ProfileArgs, out: Output) -> Result<()> {
     match args.command {
         Some(ProfileCommand::Show { file, plot }) => show::run(&file, &plot, out),
+        Some(ProfileCommand::Fit(args)) => fit::run(&args, out),
         None => measure(&args.measure, out),
     }
 }
