@@ -58,15 +58,20 @@ impl Matrix {
     pub(crate) fn write(&self, id: &str, out: &mut String) {
         let _ = write!(
             out,
-            "<div class=\"wide\"><table id=\"{id}\" class=\"matrix\">\n<tr><th>{}</th>",
+            "<div class=\"wide\"><table id=\"{id}\" class=\"matrix\">\n\
+             <tr><th scope=\"col\">{}</th>",
             escape(&self.corner)
         );
         for column in &self.columns {
-            let _ = write!(out, "<th><span>{}</span></th>", escape(column));
+            let _ = write!(
+                out,
+                "<th scope=\"col\"><span>{}</span></th>",
+                escape(column)
+            );
         }
         out.push_str("</tr>\n");
         for (name, shares) in &self.rows {
-            let _ = write!(out, "<tr><td class=\"strong\">{}</td>", escape(name));
+            let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape(name));
             for share in shares {
                 out.push_str(&cell(*share));
             }
@@ -94,7 +99,8 @@ fn cell(share: Option<f64>) -> String {
 pub(crate) const RULES: &str = "\
 .matrix th span{writing-mode:vertical-rl;transform:rotate(180deg);max-height:12rem}
 .matrix th{vertical-align:bottom}
-.matrix td{border:1px solid var(--line);padding:.22rem .5rem}
+.matrix th[scope=row]{font-size:inherit;color:inherit;white-space:nowrap}
+.matrix td,.matrix th[scope=row]{border:1px solid var(--line);padding:.22rem .5rem}
 .shade-1{background:rgba(213,94,0,.08)}.shade-2{background:rgba(213,94,0,.16)}
 .shade-3{background:rgba(213,94,0,.28)}.shade-4{background:rgba(213,94,0,.4)}
 .shade-5{background:rgba(213,94,0,.55)}
@@ -120,6 +126,8 @@ mod tests {
             "<td class=\"number shade-0\">&lt;1 %</td>",
             "<td class=\"number shade-5\">60 %</td>",
             "<td></td><td class=\"number shade-0\">0</td>",
+            "<th scope=\"col\"><span>b</span></th>",
+            "<th scope=\"row\">c</th>",
         ] {
             assert!(html.contains(cell), "{cell}: {html}");
         }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use crate::matrix::{self, Matrix};
 use crate::plot::{Bars, Chart, Intervals, Pairs, Plot, Timeline, embedded, escape, style_sheet};
-use crate::style::{Style, Tone};
+use crate::style::{Style, Tone, one_line};
 use crate::table::{Align, Cell, Row, Table};
 
 /// HTML page that is written section by section.
@@ -38,7 +38,7 @@ impl Page {
     /// Creates a page without sections.
     pub fn new(title: &str) -> Page {
         Page {
-            title: title.to_owned(),
+            title: one_line(title),
             sections: Vec::new(),
             body: String::new(),
             is_open: false,
@@ -53,9 +53,10 @@ impl Page {
         let known = self.sections.iter().any(|(known, _)| known == id);
         assert!(is_id(id) && !known, "section id {id:?}");
         self.close();
-        let text = escape(heading);
+        let heading = one_line(heading);
+        let text = escape(&heading);
         let _ = writeln!(self.body, "<section id=\"{id}\">\n<h2>{text}</h2>");
-        self.sections.push((id.to_owned(), heading.to_owned()));
+        self.sections.push((id.to_owned(), heading));
         self.is_open = true;
         self
     }
@@ -69,19 +70,20 @@ impl Page {
 
     /// Adds a heading within a section.
     pub fn heading(&mut self, text: &str) -> &mut Page {
-        let _ = writeln!(self.body, "<h3>{}</h3>", escape(text));
+        let _ = writeln!(self.body, "<h3>{}</h3>", line(text));
         self
     }
 
     /// Adds a paragraph.
     pub fn paragraph(&mut self, text: &str) -> &mut Page {
-        let _ = writeln!(self.body, "<p>{}</p>", escape(text));
+        let _ = writeln!(self.body, "<p>{}</p>", line(text));
         self
     }
 
     /// Adds preformatted text, such as a command.
     pub fn preformatted(&mut self, text: &str) -> &mut Page {
-        let _ = writeln!(self.body, "<pre>{}</pre>", escape(text));
+        let lines: Vec<String> = text.lines().map(line).collect();
+        let _ = writeln!(self.body, "<pre>{}</pre>", lines.join("\n"));
         self
     }
 
@@ -160,11 +162,11 @@ impl Page {
         summary: &str,
         content: impl FnOnce(&mut Page),
     ) -> &mut Page {
-        let (class, word) = (class(tone), escape(word));
+        let (class, word) = (class(tone), line(word));
         let _ = writeln!(
             self.body,
             "<details><summary><span class=\"badge {class}\">{word}</span> {}</summary>",
-            escape(summary)
+            line(summary)
         );
         content(self);
         self.body.push_str("</details>\n");
@@ -192,6 +194,11 @@ impl Page {
             self.body
         )
     }
+}
+
+/// Returns text as HTML on one line, without characters that turn its direction around.
+fn line(text: &str) -> String {
+    escape(&one_line(text))
 }
 
 /// Returns `true` if an id has only letters, digits and hyphens, and at least one.
@@ -227,7 +234,11 @@ fn write_rows(table: &Table, out: &mut String) {
                 Some(cell) => (class(cell.tone_of()), content(cell)),
                 None => ("normal", String::new()),
             };
-            let _ = write!(out, "<{tag} class=\"{class}{number}\">{text}</{tag}>");
+            let scope = if tag == "th" { " scope=\"col\"" } else { "" };
+            let _ = write!(
+                out,
+                "<{tag}{scope} class=\"{class}{number}\">{text}</{tag}>"
+            );
         }
         out.push_str("</tr>\n");
     };
@@ -338,6 +349,19 @@ mod tests {
             assert_eq!(opened, html.matches(&format!("</{tag}>")).count(), "{tag}");
         }
         assert_eq!(html.matches("href=\"#one\"").count(), 1);
+    }
+
+    #[test]
+    fn no_text_turns_the_direction_of_others_around() {
+        let hostile = "a\u{202e}b\u{2066}\r";
+        let mut page = Page::new(hostile);
+        page.section("one", hostile).heading(hostile);
+        page.paragraph(hostile)
+            .preformatted(&format!("{hostile}\nsecond"));
+        page.folded((Tone::Good, hostile), hostile, |_| {});
+        let html = page.finish();
+        assert!(!html.contains(['\u{202e}', '\u{2066}', '\r']), "{html}");
+        assert!(html.contains("<pre>a b \nsecond</pre>"), "{html}");
     }
 
     #[test]

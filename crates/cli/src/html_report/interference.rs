@@ -1,6 +1,6 @@
 //! Sections of a page on where the time of requests went, and which VMs delayed which.
 
-use tidegate_report::{Bars, Matrix, Page};
+use tidegate_report::{Align, Bars, Cell, Matrix, Page, Table, Tone};
 use tidegate_units::human::duration;
 
 /// VMs in the chart and the matrix.
@@ -42,6 +42,9 @@ pub(crate) fn sections(page: &mut Page, names: &[&'static str], mut vms: Vec<VmT
             "Shares of the time of all requests of a VM, from their arrival to the end of their \
              I/O, and the mean of a request.",
         );
+        page.folded((Tone::Faint, "in figures"), "shares of the time", |page| {
+            page.table("time-shares", &shares(names, &vms));
+        });
     }
     page.section("delays", "Who delayed whom");
     if vms.iter().all(|vm| vm.behind.is_empty()) {
@@ -70,6 +73,22 @@ fn parts(names: &[&'static str], vms: &[VmTimes]) -> Bars {
         bars.row(&vm.vm, shares, format!("{} each", duration(mean)));
     }
     bars
+}
+
+/// Returns the table of the shares that bars show by colours.
+fn shares(names: &[&'static str], vms: &[VmTimes]) -> Table {
+    let parts = names.iter().map(|&name| (name, Align::Right));
+    let mut table = Table::new([("VM", Align::Left)].into_iter().chain(parts));
+    for vm in vms {
+        let total = vm.total() as f64;
+        let shares = vm.parts.iter().map(|&part| {
+            let percent = 100.0 * part as f64 / total;
+            Cell::from(format!("{percent:.1} %"))
+        });
+        let name = Cell::from(vm.vm.as_str()).tone(Tone::Strong);
+        table.row([name].into_iter().chain(shares));
+    }
+    table
 }
 
 fn matrix(vms: &[VmTimes]) -> Matrix {

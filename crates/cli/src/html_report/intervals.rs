@@ -4,9 +4,8 @@
 use tidegate_core::attainment::PartAttainment;
 use tidegate_core::time::Nanos;
 use tidegate_report::State;
-use tidegate_sim::report::{DeviceRow, Row};
+use tidegate_sim::report::{DeviceRow, Row, Times};
 
-use super::distribution;
 use super::plots::{DevicePoint, VmPoint};
 
 /// Most intervals that are kept; an even number, because pairs are counted together.
@@ -90,15 +89,31 @@ impl<T: Interval> Intervals<T> {
     }
 }
 
-/// Distribution of latencies: upper bounds in nanoseconds with counts, in ascending order.
+/// Distribution of latencies.
 #[derive(Clone, Default, Debug)]
-struct Latencies(Vec<(u64, u64)>);
+struct Latencies {
+    /// Upper bounds of a histogram's buckets in nanoseconds with counts, in ascending order. Their
+    /// number is bounded by that of the histogram's buckets.
+    buckets: Vec<(u64, u64)>,
+    /// Longest latency in nanoseconds; the upper bound of its bucket may lie above it.
+    longest: u64,
+}
 
 impl Latencies {
+    fn new(times: &Times) -> Latencies {
+        let buckets = times.buckets();
+        Latencies {
+            buckets: buckets.map(|(bound, count)| (bound.0, count)).collect(),
+            longest: times.longest().0,
+        }
+    }
+
     /// Adds another distribution.
     fn add(&mut self, other: &Latencies) {
-        let mut sum = Vec::with_capacity(self.0.len().max(other.0.len()));
-        let (mut own, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
+        self.longest = self.longest.max(other.longest);
+        let mut sum = Vec::with_capacity(self.buckets.len().max(other.buckets.len()));
+        let (own, others) = (self.buckets.iter(), other.buckets.iter());
+        let (mut own, mut others) = (own.peekable(), others.peekable());
         loop {
             let next = match (own.peek(), others.peek()) {
                 (Some(a), Some(b)) if a.0 > b.0 => others.next(),
@@ -113,20 +128,20 @@ impl Latencies {
                 _ => sum.push((bound, count)),
             }
         }
-        self.0 = sum;
+        self.buckets = sum;
     }
 
     /// Returns the upper bound of a quantile; `None` without latencies.
     fn quantile(&self, q: f64) -> Option<f64> {
-        let total: u64 = self.0.iter().map(|cell| cell.1).sum();
+        let total: u64 = self.buckets.iter().map(|cell| cell.1).sum();
         // The nearest rank, as histograms count; the first for the 0-quantile.
         let rank = ((q * total as f64).ceil() as u64).max(1);
         let mut seen = 0;
-        let found = self.0.iter().find(|cell| {
+        let found = self.buckets.iter().find(|cell| {
             seen += cell.1;
             seen >= rank
         });
-        found.map(|cell| cell.0 as f64)
+        found.map(|cell| cell.0.min(self.longest) as f64)
     }
 }
 
@@ -149,7 +164,7 @@ impl VmInterval {
             to_s: row.time_s,
             requests: row.rates.iops * span,
             bytes: row.rates.bytes_per_s * span,
-            latencies: Latencies(distribution(&row.latency)),
+            latencies: Latencies::new(&row.latency),
         }
     }
 
@@ -370,13 +385,19 @@ mod tests {
         assert_eq!(length(None), FIRST_INTERVAL);
     }
 
+    fn latencies(nanos: &[u64]) -> Latencies {
+        let mut times = Times::default();
+        nanos.iter().for_each(|&ns| times.record(Nanos(ns)));
+        Latencies::new(&times)
+    }
+
     fn interval(second: u64, latency: u64) -> VmInterval {
         VmInterval {
             from_s: second as f64,
             to_s: second as f64 + 1.0,
             requests: 1.0,
             bytes: 4096.0,
-            latencies: Latencies(vec![(latency, 1)]),
+            latencies: latencies(&[latency]),
         }
     }
 
@@ -385,7 +406,7 @@ mod tests {
         let mut intervals = Intervals::default();
         let seconds = 100_000;
         for second in 0..seconds {
-            intervals.add(interval(second, second % 100 + 1));
+            intervals.add(interval(second, (second % 100 + 1) * 1_000_000));
         }
         let all = intervals.all();
         assert!(all.len() <= INTERVALS_MAX && all.len() > INTERVALS_MAX / 4);
@@ -394,18 +415,35 @@ mod tests {
         assert!(all.windows(2).all(|two| two[0].to_s == two[1].from_s));
         let point = all[0].point();
         assert_eq!(point.iops, 1.0);
-        // Each interval has hundreds of seconds, whose latencies are 1 to 100.
-        assert!((45.0..=56.0).contains(&point.p50_ns.expect("some")));
-        assert!((98.0..=100.0).contains(&point.p99_ns.expect("some")));
+        // Each interval has hundreds of seconds, whose latencies are 1 to 100 ms.
+        assert!((45e6..=56e6).contains(&point.p50_ns.expect("some")));
+        assert!((98e6..=100e6).contains(&point.p99_ns.expect("some")));
         // Memory is that of different latencies, not of requests.
-        assert!(all.iter().all(|it| it.latencies.0.len() <= 100));
+        assert!(all.iter().all(|it| it.latencies.buckets.len() <= 100));
+    }
+
+    #[test]
+    fn different_longest_latencies_take_no_more_memory() {
+        let mut sum = Latencies::default();
+        let all = 1_000_000..1_010_000;
+        let mut times = Times::default();
+        for ns in all.clone() {
+            sum.add(&latencies(&[ns]));
+            times.record(Nanos(ns));
+        }
+        assert_eq!(sum.buckets, Latencies::new(&times).buckets);
+        assert_eq!(sum.quantile(1.0), Some((all.end - 1) as f64));
     }
 
     #[test]
     fn distributions_are_added_in_order() {
-        let mut sum = Latencies(vec![(1, 1), (5, 2)]);
-        sum.add(&Latencies(vec![(1, 3), (3, 1), (9, 1)]));
-        assert_eq!(sum.0, [(1, 4), (3, 1), (5, 2), (9, 1)]);
+        let of = |buckets: &[(u64, u64)]| Latencies {
+            buckets: buckets.to_vec(),
+            longest: buckets.last().map_or(0, |bucket| bucket.0),
+        };
+        let mut sum = of(&[(1, 1), (5, 2)]);
+        sum.add(&of(&[(1, 3), (3, 1), (9, 1)]));
+        assert_eq!(sum.buckets, [(1, 4), (3, 1), (5, 2), (9, 1)]);
         assert_eq!(sum.quantile(0.5), Some(1.0));
         assert_eq!(sum.quantile(0.99), Some(9.0));
         assert_eq!(Latencies::default().quantile(0.5), None);

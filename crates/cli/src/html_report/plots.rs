@@ -257,7 +257,7 @@ impl VmOverTime {
         let most = most.filter(|value| value.is_finite()).fold(0.0, f64::max);
         plot.add(Series::line("served").points(line).unmarked().with_gaps());
         match self.objectives.as_slice() {
-            [(_, Some(objective))] => {
+            [(from, Some(objective))] if *from <= time.from_s => {
                 let rates = promised(objective, unit);
                 let floors = rates.iter().filter(|rate| rate.kind != "limit");
                 let most = floors.map(|rate| rate.value).fold(most, f64::max);
@@ -293,7 +293,7 @@ impl VmOverTime {
         }
         let bound = |objective: &Objective| objective.latency.map(|bound| bound.0 as f64);
         match self.objectives.as_slice() {
-            [(_, Some(objective))] => {
+            [(from, Some(objective))] if *from <= time.from_s => {
                 if let Some(bound) = objective.latency {
                     plot.level(bound.0 as f64, bound_text(bound.0));
                 }
@@ -325,17 +325,20 @@ fn add_steps(
     value: impl Fn(&Objective) -> Option<f64>,
 ) {
     let ends = steps.iter().skip(1).map(|step| step.0).chain([time.to_s]);
-    let mut lines: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
+    let mut line: Vec<(f64, f64)> = Vec::new();
+    let mut is_interrupted = false;
     for ((from, objective), to) in steps.iter().zip(ends) {
-        match objective.as_ref().and_then(&value) {
-            Some(value) => {
-                let line = lines.last_mut().expect("there is one");
-                line.extend([(time.at(*from), value), (time.at(to), value)]);
-            }
-            None => lines.push(Vec::new()),
+        let Some(value) = objective.as_ref().and_then(&value) else {
+            is_interrupted = !line.is_empty();
+            continue;
+        };
+        if is_interrupted {
+            line.push((time.at(*from), f64::NAN));
+            is_interrupted = false;
         }
+        line.extend([(time.at(*from), value), (time.at(to), value)]);
     }
-    for line in lines.into_iter().filter(|line| !line.is_empty()) {
+    if !line.is_empty() {
         plot.add(Series::line(name).points(line).unmarked().with_gaps());
     }
 }
@@ -363,16 +366,43 @@ pub(crate) fn all_vms(time: &TimeAxis, vms: &[VmOverTime]) -> [Plot; 2] {
     let rest = by_total.get(LINES_MAX..).unwrap_or_default();
     if !rest.is_empty() {
         let lines: Vec<_> = rest.iter().map(|(_, vm)| vm.line(time, bytes)).collect();
-        let length = lines.iter().map(Vec::len).min().unwrap_or(0);
-        let sum = |n: usize| {
-            let values = lines.iter().map(|line| line[n].1);
-            (lines[0][n].0, values.sum())
-        };
         let name = format!("{} other VMs together", rest.len());
-        let points: Vec<(f64, f64)> = (0..length).map(sum).collect();
+        let points = sum_of_lines(&lines);
         rates.add(Series::line(name).points(points).unmarked().with_gaps());
     }
     [rates, latencies]
+}
+
+/// Returns the sum of lines, with a point wherever one of them has one.
+///
+/// Between its points a line has the value at which it is drawn. Lines without a value at a time,
+/// such as that of a VM which did not exist yet, add nothing; the sum is not a number where no line
+/// has a value.
+fn sum_of_lines(lines: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
+    let mut times: Vec<f64> = lines.iter().flatten().map(|point| point.0).collect();
+    times.sort_by(f64::total_cmp);
+    times.dedup();
+    let mut sums = vec![f64::NAN; times.len()];
+    for line in lines {
+        let mut next = 0;
+        for (&time, sum) in times.iter().zip(&mut sums) {
+            while line.get(next).is_some_and(|point| point.0 < time) {
+                next += 1;
+            }
+            let before = next.checked_sub(1).map(|before| line[before]);
+            let value = match (before, line.get(next)) {
+                (_, Some(&(at, value))) if at == time => value,
+                (Some(from), Some(to)) => {
+                    from.1 + (to.1 - from.1) * (time - from.0) / (to.0 - from.0)
+                }
+                _ => f64::NAN,
+            };
+            if value.is_finite() {
+                *sum = value + if sum.is_nan() { 0.0 } else { *sum };
+            }
+        }
+    }
+    times.into_iter().zip(sums).collect()
 }
 
 /// Plots of the rate and the latency of one VM under several policies, of which each has a name.
@@ -555,6 +585,36 @@ mod tests {
     }
 
     #[test]
+    fn a_promise_is_one_line_over_the_times_in_which_it_is_in_force() {
+        let time = TimeAxis::new("time", 0.0, 10.0);
+        let late: String = vm("a", vec![(5.0, Some(reservation(40)))])
+            .rates(&time, "")
+            .iter()
+            .map(drawn)
+            .collect();
+        assert!(
+            late.contains("Line &quot;reservation&quot; of 2 points"),
+            "{late}"
+        );
+        assert!(!late.contains("Level"), "{late}");
+        let interrupted = vec![
+            (0.0, Some(reservation(40))),
+            (3.0, None),
+            (6.0, Some(reservation(40))),
+        ];
+        let text: String = vm("a", interrupted)
+            .rates(&time, "")
+            .iter()
+            .map(drawn)
+            .collect();
+        assert_eq!(
+            text.matches("Line &quot;reservation&quot;").count(),
+            1,
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_time_without_requests_breaks_the_line_of_latency() {
         let time = TimeAxis::new("time", 0.0, 10.0);
         let mut pausing = vm("a", vec![]);
@@ -576,5 +636,28 @@ mod tests {
         let text = drawn(&all_vms(&time, &vms)[0]);
         assert!(text.contains("14 other VMs together"), "{text}");
         assert!(text.contains(">vm-5</text>") && !text.contains(">vm-6</text>"));
+    }
+
+    #[test]
+    fn lines_are_summed_up_by_time() {
+        let nan = f64::NAN;
+        let lines = [
+            vec![(0.0, 10.0), (1.0, 20.0), (2.0, nan), (4.0, 10.0)],
+            // Idle from 0.5 to 3.
+            vec![(0.5, 0.0), (3.0, 0.0), (4.0, 6.0)],
+            vec![(2.0, nan)],
+        ];
+        let sum = sum_of_lines(&lines);
+        let expected = [
+            (0.0, 10.0),
+            (0.5, 15.0),
+            (1.0, 20.0),
+            (2.0, 0.0),
+            (3.0, 0.0),
+            (4.0, 16.0),
+        ];
+        assert_eq!(sum, expected);
+        assert!(sum_of_lines(&lines[2..])[0].1.is_nan(), "no value is known");
+        assert_eq!(sum_of_lines(&[]), []);
     }
 }

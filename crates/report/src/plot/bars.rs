@@ -122,6 +122,23 @@ impl Chart for Bars {
         &self.title
     }
 
+    fn describe(&self) -> String {
+        if self.names.len() < 2 {
+            return String::new();
+        }
+        let row = |row: &Row| {
+            let whole: f64 = drawn(row).map(|(_, part)| part).sum();
+            let parts = drawn(row).map(|(n, part)| {
+                let percent = 100.0 * part / whole;
+                format!("{} {percent:.0} %", self.names[n])
+            });
+            let parts: Vec<String> = parts.collect();
+            format!("{}: {} ({}).", row.label, parts.join(", "), row.written)
+        };
+        let rows: Vec<String> = self.rows.iter().map(row).collect();
+        rows.join(" ")
+    }
+
     fn draw(&self, out: &mut String) -> f64 {
         let mut y = TITLE_HEIGHT;
         if self.names.len() > 1 {
@@ -176,6 +193,8 @@ mod tests {
         let device = (BARS_LEFT + quarter, BARS_WIDTH * 0.75);
         assert_eq!(rects(&svg, "f1")[1..], [device]);
         assert!(svg.contains(">queued</text>"), "{svg}");
+        let parts = "<desc>a: queued 25 %, device 75 % (4 ms). b: queued 100 % (2 ms).</desc>";
+        assert!(svg.contains(parts), "{svg}");
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(crate) trait Chart {
     /// Title of the chart.
     fn title(&self) -> &str;
 
+    /// Describes what only shapes and colours show, for screen readers; empty if nothing does.
+    fn describe(&self) -> String {
+        String::new()
+    }
+
     /// Draws everything below the title, and returns the lower edge.
     fn draw(&self, out: &mut String) -> f64;
 
@@ -48,10 +53,14 @@ pub(crate) trait Chart {
         text(&mut body, "class=\"title\"", at, self.title());
         let height = self.draw(&mut body);
         let title = escape(self.title());
+        let description = match escape(&self.describe()) {
+            text if text.is_empty() => text,
+            text => format!("<desc>{text}</desc>\n"),
+        };
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"tidegate-plot\" role=\"img\" \
              viewBox=\"0 0 {WIDTH} {height:.1}\" width=\"{WIDTH}\" height=\"{height:.1}\">\n\
-             <title>{title}</title>\n{style}\
+             <title>{title}</title>\n{description}{style}\
              <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n{body}</svg>\n",
         )
     }

@@ -515,7 +515,9 @@ impl<'a> Drawing<'a> {
         let series = &self.fitted.plot.series[index];
         let mut marks = String::new();
         let bare = series.joined && !series.marked;
-        for run in self.fitted.series[index].iter().filter(|_| !bare) {
+        let runs = self.fitted.series[index].iter();
+        // A line of a single point could not be seen.
+        for run in runs.filter(|run| !bare || run.len() == 1) {
             let places: Vec<_> = run
                 .iter()
                 .map(|spot| self.coordinates(spot.x, spot.y))

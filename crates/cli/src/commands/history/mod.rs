@@ -4,7 +4,7 @@ mod csv;
 mod plots;
 mod table;
 
-pub(super) use table::{per_s, requests, time};
+pub(super) use table::{per_s, requests, time_and_offset};
 
 use anyhow::Result;
 use jiff::Timestamp;

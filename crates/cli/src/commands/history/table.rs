@@ -20,19 +20,27 @@ const PARTS: [&str; 4] = ["reservation", "latency", "target", "limit"];
 
 /// Returns the time of day, with the date in spans of more than a day.
 pub(in crate::commands) fn time(ms: u64, zone: &TimeZone, dated: bool) -> String {
-    let time = i64::try_from(ms)
-        .ok()
-        .and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    let Some(time) = time else {
-        return "-".to_owned();
-    };
-    let time = time.to_zoned(zone.clone());
     let form = if dated {
         "%Y-%m-%d %H:%M:%S"
     } else {
         "%H:%M:%S"
     };
-    time.strftime(form).to_string()
+    formatted(ms, zone, form)
+}
+
+/// Returns date and time of day with the zone's offset from UTC, for readers in other zones.
+pub(in crate::commands) fn time_and_offset(ms: u64, zone: &TimeZone) -> String {
+    formatted(ms, zone, "%Y-%m-%d %H:%M:%S %:z")
+}
+
+fn formatted(ms: u64, zone: &TimeZone, form: &str) -> String {
+    let time = i64::try_from(ms)
+        .ok()
+        .and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    match time {
+        Some(time) => time.to_zoned(zone.clone()).strftime(form).to_string(),
+        None => "-".to_owned(),
+    }
 }
 
 /// Returns the rate of a counter in an interval, per second.

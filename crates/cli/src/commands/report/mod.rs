@@ -14,7 +14,7 @@ use tidegate_report::{Align, Cell, Page, Table, Tone};
 use tidegate_units::human::{bytes_per_s, count, duration, rate};
 
 use self::past::{DevicePast, PARTS, PromisePast, Span, TIME_PARTS, VmPast};
-use super::history::time;
+use super::history::time_and_offset;
 use crate::args::ReportArgs;
 use crate::atomic_file;
 use crate::client::{Client, read};
@@ -35,6 +35,8 @@ pub(super) fn run(args: &ReportArgs, client: &Client) -> Result<()> {
 /// VMs and devices of a daemon with their past.
 struct Host {
     span: Span,
+    /// Time of the span in seconds in which the daemon ran and of which it has a history.
+    recorded_s: f64,
     vms: Vec<(VmView, VmPast)>,
     devices: Vec<(DeviceView, DevicePast)>,
 }
@@ -63,6 +65,7 @@ impl Host {
         });
         Ok(Host {
             span,
+            recorded_s: past::recorded_s(&answer),
             vms: vms.collect::<Result<_>>()?,
             devices: devices.collect::<Result<_>>()?,
         })
@@ -73,9 +76,18 @@ impl Host {
         (self.span.to_ms - self.span.from_ms) as f64 / 1000.0
     }
 
+    /// Returns a count as a rate over the time that the history has.
+    fn per_s(&self, count: u64) -> f64 {
+        if self.recorded_s > 0.0 {
+            count as f64 / self.recorded_s
+        } else {
+            0.0
+        }
+    }
+
     fn page(&self, zone: &TimeZone) -> String {
         let (from, to) = (self.span.from_ms, self.span.to_ms);
-        let [from, to] = [from, to].map(|ms| time(ms, zone, true));
+        let [from, to] = [from, to].map(|ms| time_and_offset(ms, zone));
         let mut page = Page::new(&format!("Tidegate from {from} to {to}"));
         let axis = TimeAxis::new("time before the end", -self.length_s(), 0.0);
         self.summary(&mut page, &from, &to);
@@ -84,8 +96,8 @@ impl Host {
         page.section("vms", "All VMs")
             .table("vm-table", &self.vm_table());
         page.paragraph(
-            "P99 and MAX are the highest of any interval. Latencies are those at the daemon, from \
-             a request's arrival to the end of its I/O.",
+            "Rates are over the recorded time. P99 and MAX are the highest of any interval. \
+             Latencies are those at the daemon, from a request's arrival to the end of its I/O.",
         );
         page.plots(&plots::all_vms(&axis, &over_time));
         self.each_vm(&mut page, &axis, &over_time);
@@ -106,6 +118,12 @@ impl Host {
         let mut table = summary_table(promises.map(PromisePast::kept));
         table.property("from", from);
         table.property("to", to);
+        let recorded = |seconds: f64| duration((seconds * 1e9) as u64);
+        let part = match recorded(self.recorded_s) {
+            all if all == recorded(self.length_s()) => all,
+            part => format!("{part} of {}", recorded(self.length_s())),
+        };
+        table.property("recorded", part);
         table.property("points", format!("of {} s", self.span.step_s));
         let active = self.vms.iter().filter(|(_, past)| past.requests > 0);
         let vms = format!(
@@ -163,7 +181,6 @@ impl Host {
             ("MAX", Align::Right),
             ("FAILED", Align::Right),
         ]);
-        let per_s = |n: u64| n as f64 / self.length_s();
         let latency = |ns: u64| match ns {
             0 => "-".to_owned(),
             ns => duration(ns),
@@ -173,9 +190,9 @@ impl Host {
                 Cell::from(vm.name.as_str()).tone(Tone::Strong),
                 vm.device.as_str().into(),
                 objective_line::in_words(vm.background, &vm.objective).into(),
-                rate(per_s(past.requests)).into(),
-                bytes_per_s(per_s(past.bytes_read)).into(),
-                bytes_per_s(per_s(past.bytes_written)).into(),
+                rate(self.per_s(past.requests)).into(),
+                bytes_per_s(self.per_s(past.bytes_read)).into(),
+                bytes_per_s(self.per_s(past.bytes_written)).into(),
                 latency(past.worst_p99_ns).into(),
                 latency(past.longest_ns).into(),
                 failed(past.errors),
@@ -225,12 +242,15 @@ impl Host {
             ("FAILED", Align::Right),
         ]);
         for (device, past) in &self.devices {
-            let busy = 100.0 * past.busy_s / self.length_s();
+            let busy = match self.recorded_s {
+                0.0 => 0.0,
+                recorded_s => 100.0 * past.busy_s / recorded_s,
+            };
             table.row([
                 Cell::from(device.name.as_str()).tone(Tone::Strong),
                 device.policy.name.as_str().into(),
-                rate(past.ios as f64 / self.length_s()).into(),
-                bytes_per_s(past.bytes as f64 / self.length_s()).into(),
+                rate(self.per_s(past.ios)).into(),
+                bytes_per_s(self.per_s(past.bytes)).into(),
                 format!("{:.0} %", busy.min(100.0)).into(),
                 duration((past.stalled_s * 1e9) as u64).into(),
                 failed(past.io_errors),

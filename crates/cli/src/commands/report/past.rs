@@ -77,6 +77,18 @@ pub(super) fn first(client: &Client, device: &str, from: &str, to: &str) -> Resu
     of_device(client, device, &query)
 }
 
+/// Returns the time of a history in which the daemon recorded, in seconds.
+pub(super) fn recorded_s(history: &HistoryView) -> f64 {
+    let spans = history.recorded.iter().map(|span| {
+        let (from, to) = (
+            span.from_ms.max(history.from_ms),
+            span.to_ms.min(history.to_ms),
+        );
+        to.saturating_sub(from)
+    });
+    spans.sum::<u64>() as f64 / 1000.0
+}
+
 fn of_device(client: &Client, device: &str, query: &HistoryQuery) -> Result<HistoryView> {
     let device = percent_encode(device);
     read(client.get(&format!("/v1/devices/{device}/history{query}"))?)
@@ -408,6 +420,18 @@ mod tests {
         );
         assert_eq!(rates.len(), 6);
         assert!(rates[5].1.is_nan(), "nothing was recorded from 60 s on");
+    }
+
+    #[test]
+    fn time_in_which_no_daemon_recorded_does_not_count() {
+        let mut history = history();
+        assert_eq!(recorded_s(&history), 60.0);
+        history.from_ms = 50_000;
+        history.recorded.push(SpanView {
+            from_ms: 90_000,
+            to_ms: 500_000,
+        });
+        assert_eq!(recorded_s(&history), 20.0);
     }
 
     #[test]

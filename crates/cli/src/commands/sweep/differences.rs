@@ -116,6 +116,15 @@ impl Variant {
         Mean::new(&differences.collect::<Vec<_>>())
     }
 
+    /// Returns the mean of a figure of another variant over the seeds that both have: what
+    /// [`difference`](Self::difference) differs from.
+    pub(super) fn base_mean(&self, figure: usize, base: &Variant) -> Option<Mean> {
+        let own = &self.values[figure];
+        let of_base = base.values[figure].iter();
+        let paired = of_base.filter(|(seed, _)| own.contains_key(seed));
+        Mean::new(&paired.map(|(_, value)| *value).collect::<Vec<_>>())
+    }
+
     /// Number of seeds.
     pub(super) fn seeds(&self) -> usize {
         self.values.iter().map(BTreeMap::len).max().unwrap_or(0)

@@ -57,7 +57,13 @@ fn number(value: f64) -> String {
         1000.0.. => format!("{value:.0}"),
         100.0.. => format!("{value:.1}"),
         1.0.. => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+        0.0 => "0".to_owned(),
+        small => {
+            // Three significant digits: a microsecond in milliseconds is not to become zero.
+            let zeros = -small.log10().floor();
+            let decimals = (2.0 + zeros).clamp(3.0, 12.0) as usize;
+            format!("{value:.decimals$}")
+        }
     }
 }
 
@@ -147,7 +153,13 @@ fn differences(page: &mut Page, vms: &[&Compared]) {
                 cells.push(difference_cell(figure, difference));
                 if rows < CHART_ROWS_MAX {
                     let label = format!("{}: {}", compared.vm, other.name);
-                    add(&mut charts[n], label, figure, difference, base.mean(n));
+                    add(
+                        &mut charts[n],
+                        label,
+                        figure,
+                        difference,
+                        other.base_mean(n, base),
+                    );
                 }
             }
             table.row(cells);
