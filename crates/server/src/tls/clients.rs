@@ -69,6 +69,21 @@ impl Revocations {
         Ok(Revocations(lists))
     }
 
+    /// Returns orders of the lists, so that each is the first of its issuer in one of them: of
+    /// several that cover a certificate, a verifier looks at the first alone.
+    pub(super) fn orders(&self) -> Vec<Vec<usize>> {
+        let of_same_issuer = |a: usize, b: usize| self.0[a].issuer() == self.0[b].issuer();
+        let place = |list: usize| (0..list).filter(|&it| of_same_issuer(it, list)).count();
+        let places: Vec<usize> = (0..self.0.len()).map(place).collect();
+        let most = places.iter().max().map_or(1, |place| place + 1);
+        let order = |first: usize| {
+            let mut order: Vec<usize> = (0..self.0.len()).collect();
+            order.sort_by_key(|&list| (places[list] + most - first) % most);
+            order
+        };
+        (0..most).map(order).collect()
+    }
+
     /// Returns true if a certificate of a chain is in a list of its issuer. Its validity, and that
     /// of the list, do not matter: a verifier that finds a certificate expired does not say whether
     /// it was revoked as well.

@@ -4,12 +4,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, TrustAnchor};
-use rustls::server::danger::ClientCertVerifier;
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, TrustAnchor, UnixTime,
+};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, InconsistentKeys, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
 
 use super::clients::{ListError, Revocations};
 use crate::config::TlsConfig;
@@ -89,7 +95,9 @@ pub(super) fn load(config: &TlsConfig) -> Result<Loaded, TlsFileError> {
             }
             let roots = authorities(ca)?;
             trusted.clone_from(&roots.roots);
-            builder.with_client_cert_verifier(verifier((ca, roots), crl.zip(lists), provider)?)
+            let lists = crl.zip(lists);
+            let orders = revoked.orders();
+            builder.with_client_cert_verifier(verifier((ca, roots), lists, orders, provider)?)
         }
     };
     let fits = builder.with_single_cert(chain, key);
@@ -226,24 +234,95 @@ fn unusable_list(crl: &Path, error: &ListError) -> TlsFileError {
 }
 
 /// Returns what verifies clients' certificates, with the files of authorities and of revocation
-/// lists, and their content.
+/// lists, and their content. Certificates are verified with the lists in each of the orders.
 fn verifier(
     (ca, roots): (&Path, RootCertStore),
     crl: Option<(&Path, Vec<CertificateRevocationListDer<'static>>)>,
+    orders: Vec<Vec<usize>>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsFileError> {
-    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let roots = Arc::new(roots);
     let path = crl.as_ref().map_or(ca, |(path, _)| *path);
-    if let Some((_, lists)) = crl {
-        // A list that is out of date may lack those that were revoked last.
-        builder = builder.with_crls(lists).enforce_revocation_expiration();
-    }
-    builder.build().map_err(|error| match error {
-        VerifierBuilderError::InvalidCrl(error) => {
-            unusable_list(path, &ListError::Unreadable(format!("{error:?}")))
+    let verifier = |order: &Vec<usize>| {
+        let mut builder =
+            WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+        if let Some((_, lists)) = &crl {
+            let lists = order.iter().map(|&list| lists[list].clone());
+            // A list that is out of date may lack those that were revoked last.
+            builder = builder.with_crls(lists).enforce_revocation_expiration();
         }
-        error => TlsFileError::new(ca, error.to_string(), "a file with at least one authority"),
-    })
+        builder.build().map_err(|error| match error {
+            VerifierBuilderError::InvalidCrl(error) => {
+                unusable_list(path, &ListError::Unreadable(format!("{error:?}")))
+            }
+            error => TlsFileError::new(ca, error.to_string(), "a file with at least one authority"),
+        })
+    };
+    let (first, others) = orders.split_first().expect("at least one order");
+    let first = verifier(first)?;
+    if others.is_empty() {
+        return Ok(first);
+    }
+    let others = others.iter().map(verifier).collect::<Result<_, _>>()?;
+    Ok(Arc::new(EachList { first, others }))
+}
+
+/// Verifier that admits a client's certificate if each of several does.
+#[derive(Debug)]
+struct EachList {
+    first: Arc<dyn ClientCertVerifier>,
+    others: Vec<Arc<dyn ClientCertVerifier>>,
+}
+
+impl ClientCertVerifier for EachList {
+    fn offer_client_auth(&self) -> bool {
+        self.first.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.first.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.first.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        for other in &self.others {
+            other.verify_client_cert(end_entity, intermediates, now)?;
+        }
+        self.first
+            .verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.first
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.first
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.first.supported_verify_schemes()
+    }
 }
 
 #[cfg(test)]

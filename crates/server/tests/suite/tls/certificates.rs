@@ -142,6 +142,39 @@ fn revoked_certificates_and_outdated_lists_admit_nobody() {
     server.stop().unwrap();
 }
 
+/// A certificate that names no distribution point is in each list with a part of its authority's
+/// certificates, as far as a verifier knows.
+#[test]
+fn each_list_of_an_authority_has_to_be_up_to_date_and_signed_by_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let forger = Authority::new("ca");
+    let good = authority.issue(&["host.example"], VALID);
+    let part = |issuer: &Authority, part: u8, years| {
+        let part = format!("http://ca.example/{part}.crl");
+        issuer.revoke_in_part(Some(&part), &[], years)
+    };
+    let admits = |lists: [String; 3]| {
+        let config = TlsConfig {
+            client_crl: Some(write(dir.path(), "crl.pem", &lists.concat())),
+            ..needing_certificates(dir.path(), &authority)
+        };
+        let server = starts(dir.path(), config);
+        let admitted = admitted(&server, &TlsClient::new(&authority, Some(&good)));
+        server.stop().unwrap();
+        admitted
+    };
+    let valid = |number| part(&authority, number, VALID);
+    admits([valid(1), valid(2), valid(3)]).expect("all are up to date");
+    for (at, what) in [(0, "first"), (1, "second"), (2, "third")] {
+        for (issuer, years) in [(&authority, OVER), (&forger, VALID)] {
+            let mut lists = [valid(1), valid(2), valid(3)];
+            lists[at] = part(issuer, 9, years);
+            admits(lists).expect_err(what);
+        }
+    }
+}
+
 /// Sends SIGHUP to this process, whose daemons handle it.
 pub(super) fn hang_up() {
     // The shell's own `kill`, for not every machine has the program.
