@@ -14,11 +14,11 @@ use tidegate_api::query::RecordingQuery;
 use tidegate_api::recording::RecordingRequest;
 use tokio::sync::mpsc;
 
-use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::path::Path;
 use super::plane::Plane;
+use super::{ANSWER_TIMEOUT, Api};
 use crate::daemon::ControlError;
 use crate::recording::{Dumped, Range, RecordingError, Recordings, Sink};
 
@@ -111,7 +111,15 @@ pub(super) async fn dump<P: Plane>(
     let (sender, mut receiver) = mpsc::channel(PIECES);
     let begun = (api.plane.recordings()).begin_dump(device, range, Client(sender));
     let reading = begun.map_err(|error| refused(&error))?;
-    let Some(Ok(first)) = receiver.recv().await else {
+    let Ok(first) = tokio::time::timeout(ANSWER_TIMEOUT, receiver.recv()).await else {
+        let what = "the recordings cannot be read: their disk does not answer";
+        return Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            what,
+            "recording",
+        ));
+    };
+    let Some(Ok(first)) = first else {
         // Nothing was read, or the reading failed before it had anything.
         let what = match reading.await {
             Ok(Err(error)) => return Err(refused(&error)),

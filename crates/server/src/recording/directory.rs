@@ -7,10 +7,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Suffix of the files' names.
 const SUFFIX: &str = ".tgrec";
+/// Most nanoseconds by which the time of a write, which file systems take from a coarse clock, may
+/// be before the time at which the file was named.
+const CLOCK_SLACK_NS: u64 = 1_000_000_000;
 /// Digits of a name, enough for 2^64.
 const DIGITS: usize = 20;
 
@@ -57,10 +60,49 @@ pub(super) fn files_of(directory: &Path, device: &str) -> io::Result<Vec<Recordi
         }
     }
     files.sort_by_key(|file| file.begins);
-    for at in 1..files.len() {
-        files[at].is_moved = Some(files[at].begins) == files[at - 1].begins.checked_add(1);
+    for at in 0..files.len() {
+        let follows = at > 0 && Some(files[at].begins) == files[at - 1].begins.checked_add(1);
+        // The file before may have been removed to make room.
+        files[at].is_moved = follows || files[at].begins_behind_its_end();
     }
     Ok(files)
+}
+
+impl RecordingFile {
+    /// Returns the time of the last write in nanoseconds since 1970.
+    fn ends(&self) -> u64 {
+        let since = self.written.duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| {
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// Returns true if it was written to before the time in its name.
+    fn begins_behind_its_end(&self) -> bool {
+        self.begins > self.ends().saturating_add(CLOCK_SLACK_NS)
+    }
+
+    /// Returns the time at which it begins in nanoseconds since 1970, as far as it is known: that
+    /// of the last write where its name has a later one.
+    pub(super) fn known_begin(&self) -> u64 {
+        if self.begins_behind_its_end() {
+            self.ends()
+        } else {
+            self.begins
+        }
+    }
+
+    /// Order in which files make room: the one that was written to last is the last. One that was
+    /// written in the future comes first: its clock was wrong, and has been put right since.
+    fn age_order(&self, now: SystemTime) -> (SystemTime, u64) {
+        let is_wrong = self.written > now + Duration::from_nanos(CLOCK_SLACK_NS);
+        let written = if is_wrong {
+            SystemTime::UNIX_EPOCH
+        } else {
+            self.written
+        };
+        (written, self.begins)
+    }
 }
 
 /// Returns the time in a file's name; `None` if it is no recording's.
@@ -105,7 +147,7 @@ pub(super) struct Directory {
     path: PathBuf,
     /// Maximum size of all files in bytes.
     max_bytes: u64,
-    /// Files that are complete, oldest first.
+    /// Files that are complete.
     complete: Vec<RecordingFile>,
     /// Bytes of the files that are being written.
     open_bytes: u64,
@@ -128,7 +170,6 @@ impl Directory {
                 complete.extend(files);
             }
         }
-        complete.sort_by_key(|file| file.begins);
         Ok(Directory {
             path: path.to_owned(),
             max_bytes,
@@ -176,8 +217,13 @@ impl Directory {
     /// Removes the oldest files until there is room for `bytes` more.
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         let mut total = self.open_bytes + self.complete.iter().map(|file| file.bytes).sum::<u64>();
-        while total.saturating_add(bytes) > self.max_bytes && !self.complete.is_empty() {
-            let oldest = self.complete.remove(0);
+        while total.saturating_add(bytes) > self.max_bytes {
+            let now = SystemTime::now();
+            let files = self.complete.iter().enumerate();
+            let Some((oldest, _)) = files.min_by_key(|(_, file)| file.age_order(now)) else {
+                break;
+            };
+            let oldest = self.complete.swap_remove(oldest);
             match fs::remove_file(&oldest.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => total -= oldest.bytes,
@@ -196,7 +242,6 @@ impl Directory {
             is_moved: false,
             written: SystemTime::now(),
         });
-        self.complete.sort_by_key(|file| file.begins);
     }
 }
 
@@ -263,6 +308,48 @@ mod tests {
             (names(dir.path(), "a"), names(dir.path(), "b")),
             (vec![10], vec![])
         );
+    }
+
+    /// The clock was a year ahead at the start, and was put right then.
+    #[test]
+    fn files_from_a_future_that_was_none_make_room_first() {
+        const YEAR: Duration = Duration::from_secs(365 * 86_400);
+        let now = SystemTime::now();
+        let nanos = |time: SystemTime| {
+            let since = time.duration_since(SystemTime::UNIX_EPOCH);
+            since.expect("after 1970").as_nanos() as u64
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut directory = Directory::open(dir.path(), 400, create_file).expect("writable");
+        let day = Duration::from_secs(86_400);
+        // The second file of `a` begins now, with a name that follows the first.
+        for (device, begins, written, bytes) in [
+            ("a", now + YEAR, now + YEAR, 100),
+            ("b", now - day, now - day, 110),
+            ("a", now, now, 120),
+        ] {
+            let mut file = directory.create(device, nanos(begins)).expect("writable");
+            directory.write(&mut file, &vec![1; bytes]).expect("room");
+            let path = file.path.clone();
+            directory.complete(file);
+            let file = File::options().append(true).open(path).expect("there");
+            file.set_modified(written).expect("its own file");
+        }
+        let mut directory = Directory::open(dir.path(), 400, create_file).expect("readable");
+        let mut open = directory.create("b", nanos(now)).expect("writable");
+        directory.write(&mut open, &[1; 150]).expect("room is made");
+        let left = files_of(dir.path(), "a").expect("readable");
+        assert_eq!(names(dir.path(), "b"), [110, 150]);
+        let [moved] = &left[..] else {
+            panic!("{left:?}");
+        };
+        // Known without the file before it.
+        assert!(moved.is_moved && moved.bytes == 120, "{moved:?}");
+        assert!(moved.begins > nanos(now + YEAR));
+        assert_eq!(moved.known_begin(), nanos(now));
+        directory.write(&mut open, &[1; 100]).expect("room is made");
+        assert_eq!(names(dir.path(), "b"), [250], "of the day before");
+        assert_eq!(names(dir.path(), "a"), [120]);
     }
 
     #[test]

@@ -45,7 +45,7 @@ use crate::timekeeping::wall_at_loop_start;
 pub(crate) use dump::{Dumped, Range, Sink};
 pub use producer::{Producer, Queues, RecordingCounts};
 
-use directory::files_of;
+use directory::{RecordingFile, files_of};
 use recorder::Recorder;
 use stream::{Progress, Stream};
 
@@ -407,8 +407,8 @@ impl Device {
             written_bytes: of_session(|it| it.bytes.load(Ordering::Relaxed)),
             files: files.len() as u64,
             bytes: files.iter().map(|file| file.bytes).sum(),
-            from: (files.first())
-                .and_then(|file| time(file.begins))
+            from: (files.iter().map(RecordingFile::known_begin).min())
+                .and_then(time)
                 .map(|time| time.to_string()),
             until: until
                 .filter(|_| !files.is_empty())
