@@ -73,12 +73,10 @@ pub(super) fn places(max: usize, files: usize, listeners: usize) -> usize {
     max.min(share.max(CONNECTIONS_MIN))
 }
 
-/// Most connections that are being answered with 503 at a time; further ones are closed without an
-/// answer.
-const TURNED_AWAY_MAX: usize = 64;
-/// Most connections of clients without a role that are being answered with 403 at a time; further
+/// Connections that are being answered with 503 at a time, and those of clients without a role that
+/// are being answered with 403, as a part of the places: one in this number for either. Further
 /// ones are closed without an answer.
-const REFUSED_MAX: usize = 64;
+const PLACES_FOR_ANSWER: usize = 4;
 /// Part of the places that one client leaves to others: one in this number.
 const LEFT_TO_OTHERS: usize = 4;
 /// Idle time after which a connection may be closed for a new one. A client that has just connected
@@ -99,8 +97,10 @@ pub(super) struct Connections {
     need_token: bool,
     open: Vec<Open>,
     served: JoinSet<()>,
-    turned_away: TurnedAway,
-    refused: JoinSet<()>,
+    /// Connections that are being answered with 503.
+    turned_away: Answered,
+    /// Connections that are being answered with 403.
+    refused: Answered,
 }
 
 /// Connection from the accepting task's point of view.
@@ -129,8 +129,8 @@ impl Connections {
             need_token: false,
             open: Vec::new(),
             served: JoinSet::new(),
-            turned_away: TurnedAway::default(),
-            refused: JoinSet::new(),
+            turned_away: Answered::new(max / PLACES_FOR_ANSWER),
+            refused: Answered::new(max / PLACES_FOR_ANSWER),
         }
     }
 
@@ -142,8 +142,8 @@ impl Connections {
         }
     }
 
-    /// Serves a new connection, or answers it with 503, or closes it while [`TURNED_AWAY_MAX`]
-    /// connections are being answered so.
+    /// Serves a new connection, or answers it with 503, or closes it while as many connections as
+    /// may be are being answered so.
     ///
     /// `client` is the identity by which the connections of a client are counted; `caller`
     /// describes the client to the handlers: it is an extension of each request.
@@ -156,7 +156,8 @@ impl Connections {
         // Reaps finished tasks; nothing else joins them.
         while self.served.try_join_next().is_some() {}
         if let Err(full) = self.make_room(client) {
-            return self.turned_away.add(Box::pin(stream), client, full);
+            let answer = move || too_many(full);
+            return self.turned_away.add(Box::pin(stream), client, answer);
         }
         let activity = Arc::new(Activity::new(self.need_token));
         let router = self.router.clone();
@@ -174,13 +175,11 @@ impl Connections {
     pub(super) fn refuse(
         &mut self,
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
+        client: PeerKey,
         refusal: ApiError,
     ) {
-        while self.refused.try_join_next().is_some() {}
-        if self.refused.len() < REFUSED_MAX {
-            let answer = move || refusal.clone().into_response();
-            self.refused.spawn(answer_once(Box::pin(stream), answer));
-        }
+        let answer = move || refusal.clone().into_response();
+        self.refused.add(Box::pin(stream), client, answer);
     }
 
     /// Makes sure that there is a place for one more connection of a client, by closing a stranger
@@ -259,32 +258,39 @@ const fn share_of(places: usize) -> usize {
     places - places / LEFT_TO_OTHERS
 }
 
-/// Connections that are being answered with 503.
-#[derive(Default)]
-struct TurnedAway {
+/// Connections that get one answer and are closed then.
+struct Answered {
+    max: usize,
     /// Clients of the connections, with their tasks.
     clients: Vec<(PeerKey, tokio::task::AbortHandle)>,
     tasks: JoinSet<()>,
 }
 
-impl TurnedAway {
-    /// Answers a connection with 503. Closes it without an answer if [`TURNED_AWAY_MAX`] are being
-    /// answered, or if the client has its share of them: clients that ask nothing hold up none.
+impl Answered {
+    /// Makes the set of at most `max` connections at a time.
+    fn new(max: usize) -> Answered {
+        Answered {
+            max,
+            clients: Vec::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Answers a connection. Closes it without an answer if as many as may be are being answered,
+    /// or if the client has its share of them: clients that ask nothing hold up none.
     fn add(
         &mut self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         client: PeerKey,
-        full: Full,
+        answer: impl Fn() -> Response + Send + Sync + 'static,
     ) {
         while self.tasks.try_join_next().is_some() {}
         self.clients.retain(|(_, task)| !task.is_finished());
         let own = self.clients.iter().filter(|(key, _)| *key == client);
-        if own.count() >= share_of(TURNED_AWAY_MAX) || self.tasks.len() >= TURNED_AWAY_MAX {
+        if own.count() >= share_of(self.max) || self.tasks.len() >= self.max {
             return;
         }
-        let task = self
-            .tasks
-            .spawn(answer_once(stream, move || too_many(full)));
+        let task = self.tasks.spawn(answer_once(stream, answer));
         self.clients.push((client, task));
     }
 }

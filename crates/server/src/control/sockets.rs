@@ -315,7 +315,7 @@ async fn accept<C: Clone + Send + Sync + 'static>(
         match listener.accept().await {
             Ok((stream, peer)) => match caller(&stream, &peer) {
                 Ok(caller) => connections.add(stream, peer.account_key(), caller),
-                Err(refusal) => connections.refuse(stream, refusal),
+                Err(refusal) => connections.refuse(stream, peer.account_key(), refusal),
             },
             Err(error) => cannot_accept(&name, &error).await,
         }

@@ -390,7 +390,7 @@ async fn a_client_leaves_a_quarter_of_the_places_to_others() {
     // Further connections of the client are turned away, and those beyond its share of answers
     // closed.
     let mut silent = Vec::new();
-    for _ in 0..2 * TURNED_AWAY_MAX {
+    for _ in 0..CONNECTIONS_MAX / 2 {
         silent.push(connect_as(&mut connections, 1).await);
     }
     let answer = {
@@ -417,16 +417,19 @@ async fn a_client_leaves_a_quarter_of_the_places_to_others() {
     hear(&mut other, "was fast").await;
 }
 
+/// Returns an idle connection of a client that is refused.
+fn refuse_as(connections: &mut Connections, client: u32) -> DuplexStream {
+    let (own, server) = duplex(STREAM_BYTES);
+    let error = ApiError::new(StatusCode::FORBIDDEN, "no role", "role");
+    connections.refuse(server, PeerKey::User(client), error);
+    own
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_without_rights_is_told_so_once_and_takes_no_place() {
     let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MAX);
-    let mut refused = Vec::new();
-    for _ in 0..CONNECTIONS_MAX {
-        let (client, server) = duplex(STREAM_BYTES);
-        let error = ApiError::new(StatusCode::FORBIDDEN, "no role", "role");
-        connections.refuse(server, error);
-        refused.push(client);
-    }
+    let refused = (0..CONNECTIONS_MAX).map(|_| refuse_as(&mut connections, 1));
+    let mut refused: Vec<_> = refused.collect();
     let first = &mut refused[0];
     ask(first, "/fast").await;
     ask(first, "/fast").await;
@@ -437,10 +440,32 @@ async fn a_client_without_rights_is_told_so_once_and_takes_no_place() {
     // Closed at once, because too many others have not asked.
     let last = refused.last_mut().expect("there are some");
     assert_eq!(hear(last, "").await, "");
+    // Those of one user leave some answers to others.
+    let mut other = refuse_as(&mut connections, 2);
+    ask(&mut other, "/fast").await;
+    let answer = hear(&mut other, "").await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     assert!(connections.open.is_empty());
     let mut next = connect(&mut connections).await;
     ask(&mut next, "/fast").await;
     hear(&mut next, "was fast").await;
+}
+
+/// With few descriptors, connections that get one answer are to be few as well.
+#[tokio::test(start_paused = true)]
+async fn a_listener_with_few_places_refuses_few_at_a_time() {
+    let mut connections = Connections::new(router(Arc::default()), CONNECTIONS_MIN);
+    let refused = (0..CONNECTIONS_MIN as u32).map(|client| refuse_as(&mut connections, client));
+    let mut refused: Vec<_> = refused.collect();
+    let closed = refused.split_off(CONNECTIONS_MIN / PLACES_FOR_ANSWER);
+    for mut client in refused {
+        ask(&mut client, "/fast").await;
+        let answer = hear(&mut client, "").await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    }
+    for mut client in closed {
+        assert_eq!(hear(&mut client, "").await, "", "closed at once");
+    }
 }
 
 /// Connections of a listener whose clients need a token: the header `authorization` is one.
