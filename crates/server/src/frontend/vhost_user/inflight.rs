@@ -29,6 +29,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -138,10 +139,12 @@ pub(super) fn open_own(number: RawFd) -> Option<File> {
         return None;
     }
     let file = File::options().read(true).write(true).open(path).ok()?;
-    // The descriptor may have become another file's meanwhile.
+    // The descriptor may have become another file's meanwhile. A record has no name: it was made
+    // without one, or its front-end has removed it. A disk's file has one, also on tmpfs.
     let in_memory = [libc::TMPFS_MAGIC, libc::HUGETLBFS_MAGIC];
-    let is_record = in_memory.contains(&sys::filesystem(&file).ok()?);
-    (is_record && file.metadata().ok()?.is_file()).then_some(file)
+    let is_in_memory = in_memory.contains(&sys::filesystem(&file).ok()?);
+    let found = file.metadata().ok()?;
+    (is_in_memory && found.is_file() && found.nlink() == 0).then_some(file)
 }
 
 /// Locks the file of a record, once nobody else has locked it. Returns the open file that has the

@@ -238,3 +238,14 @@ fn a_file_that_was_opened_for_reading_does_not_become_writable() {
     assert!(open_own(read.as_raw_fd()).is_none());
     assert!(open_own(-1).is_none());
 }
+
+/// A number could become that of a disk between the check and the opening, so a disk's file in
+/// memory is refused although it was opened for writing here.
+#[test]
+fn a_file_with_a_name_is_no_record() {
+    let in_memory = std::path::Path::new("/dev/shm");
+    let file = tempfile::NamedTempFile::new_in(in_memory).expect("a file system in memory");
+    assert!(open_own(file.as_raw_fd()).is_none());
+    let unnamed = file.into_file();
+    assert!(open_own(unnamed.as_raw_fd()).is_some(), "its name is gone");
+}
