@@ -49,18 +49,28 @@ impl EndSignals {
     }
 }
 
-/// Starts a daemon; `None` if signals have ended the start.
+/// Opens what a daemon needs beside its disks, with `open`, and then starts the daemon; `None` if
+/// signals have ended the start. `failed` makes the error of a daemon that does not start.
 ///
 /// # Errors
-/// If anything of the configuration cannot be opened.
-pub(super) async fn start(
+/// If `open` fails, or anything of the configuration cannot be opened.
+pub(super) async fn start<T: Send + 'static>(
     config: Config,
     signals: EndSignals,
-) -> Result<Option<Daemon>, StartError> {
+    open: impl FnOnce(&Config) -> Result<T> + Send + 'static,
+    failed: impl FnOnce(StartError) -> anyhow::Error,
+) -> Result<Option<(Daemon, T)>> {
     let limits = config.daemon;
-    // Opening the disks may take long, or block for ever: signals are handled meanwhile.
+    let starting = async {
+        let opening = on_a_thread(move || open(&config).map(|opened| (opened, config)));
+        let (opened, config) = opening.await?;
+        let daemon = start_daemon(config, signals.orderly).await;
+        Ok(Some((daemon.map_err(failed)?, opened)))
+    };
+    // Opening the files of TLS or the disks may take long, or block for ever: signals are handled
+    // meanwhile.
     tokio::select! {
-        daemon = on_a_thread(config, signals.orderly) => daemon.map(Some),
+        started = starting => started,
         why = wait_for_forced_end(signals.forced, &limits) => {
             tracing::warn!("{why} while starting: stopping at once");
             Ok(None)
@@ -68,12 +78,15 @@ pub(super) async fn start(
     }
 }
 
-/// Starts the daemon on a thread that may block, then restores the persisted VMs.
-async fn on_a_thread(config: Config, signals: Signals) -> Result<Daemon, StartError> {
-    let starting = tokio::task::spawn_blocking(move || Daemon::start_with(config, signals));
-    let daemon = starting
-        .await
-        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+/// Calls a function on a thread that may block.
+async fn on_a_thread<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let result = tokio::task::spawn_blocking(act).await;
+    result.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+/// Starts the daemon, then restores the persisted VMs.
+async fn start_daemon(config: Config, signals: Signals) -> Result<Daemon, StartError> {
+    let daemon = on_a_thread(move || Daemon::start_with(config, signals)).await?;
     // Nothing may be changed before the restore ends: a change would race with the VMs that are
     // being added again.
     daemon.restore().await;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::document;
 use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded};
@@ -33,11 +33,15 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
 async fn serve(config: Config) -> Result<Stopped> {
     let signals = EndSignals::install()?;
     let (devices, vms) = (config.devices.len(), config.vms.len());
-    let sockets = Sockets::bind(&config).map_err(|error| no_socket(&error))?;
-    sockets.log();
-    tell_default_policy(&config);
-    let started = daemon_process::start(config, signals).await;
-    let Some(daemon) = started.context("cannot start")? else {
+    let open = |config: &Config| {
+        let sockets = Sockets::bind(config).map_err(|error| no_socket(&error))?;
+        sockets.log();
+        tell_default_policy(config);
+        Ok(sockets)
+    };
+    let failed = |error| anyhow::Error::new(error).context("cannot start");
+    let started = daemon_process::start(config, signals, open, failed).await?;
+    let Some((daemon, sockets)) = started else {
         return Ok(Stopped::AtOnce);
     };
     // After the restore, because the objectives of restored VMs have to fit the devices, too.

@@ -75,8 +75,8 @@ enum Socket {
 /// Runs a daemon of one disk with a socket.
 async fn serve(config: Config, socket: Socket) -> Result<Stopped> {
     let signals = EndSignals::install()?;
-    let started = daemon_process::start(config, signals).await;
-    let Some(mut daemon) = started.map_err(cannot_start)? else {
+    let started = daemon_process::start(config, signals, |_| Ok(()), cannot_start).await?;
+    let Some((mut daemon, ())) = started else {
         return Ok(Stopped::AtOnce);
     };
     let socket = match socket {

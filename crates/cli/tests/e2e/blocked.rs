@@ -114,6 +114,31 @@ fn a_path_that_does_not_answer_at_the_start_is_named() {
     );
 }
 
+/// The file of a certificate may be on a file system that does not answer.
+#[test]
+fn signals_end_a_start_that_waits_for_the_file_of_a_certificate() {
+    let Some(fuse) = Fuse::start() else { return };
+    fuse.hang();
+    let tls = format!(
+        "[[metrics]]\ntcp = \"127.0.0.1:0\"\n[metrics.tls]\ncertificate = {0:?}\n\
+         private_key = {0:?}\n",
+        fuse.file()
+    );
+    let mut daemon = Daemon::begin_in(Scratch::new(), &config(&tls));
+    // It is bound before the files of TLS are read, and once signals are handled.
+    let socket = daemon.path("control.sock");
+    wait_for("the start", || socket.exists());
+    wait_for("the end", || {
+        daemon.signal("TERM");
+        daemon.exited().is_some()
+    });
+    assert!(
+        daemon.logged(&["while starting: stopping at once"]),
+        "{}",
+        daemon.log()
+    );
+}
+
 /// While the kernel holds a read, an orderly end waits for it. A second signal, or `stop_timeout`,
 /// ends the daemon at once, and the log names the disk.
 #[test]
