@@ -17,6 +17,7 @@ mod output;
 mod plot_output;
 mod problem;
 mod progress;
+mod rate_table;
 mod recording_file;
 mod results;
 mod seeds;

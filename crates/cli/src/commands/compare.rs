@@ -21,6 +21,7 @@ use crate::output::Output;
 use crate::plot_output;
 use crate::problem::Problem;
 use crate::progress;
+use crate::rate_table::{self, mb_per_s};
 use crate::simulate::{self, Changes, Ready};
 
 /// Default number of points of a curve.
@@ -278,15 +279,8 @@ fn with_curves(mut plot: Plot, outcomes: &[Outcome]) -> Plot {
 
 /// Returns the table of rates, latencies and verdicts, by VM and variant.
 fn table(outcomes: &[Outcome]) -> Table {
-    let mut table = Table::new([
-        ("VM", Align::Left),
-        ("POLICY", Align::Left),
-        ("IOPS", Align::Right),
-        ("MB/S", Align::Right),
-        ("P50", Align::Right),
-        ("P99", Align::Right),
-        ("PROMISES", Align::Left),
-    ]);
+    let promises = [("PROMISES", Align::Left)];
+    let mut table = Table::new(rate_table::BY_POLICY.into_iter().chain(promises));
     let vms = outcomes.first().map_or(0, |it| it.report.vms.len());
     for i in 0..vms {
         for (n, outcome) in outcomes.iter().enumerate() {
@@ -296,7 +290,7 @@ fn table(outcomes: &[Outcome]) -> Table {
                 Cell::from(if n == 0 { vm.name.as_str() } else { "" }).tone(Tone::Strong),
                 outcome.name.as_str().into(),
                 format!("{:.1}", vm.rates.iops).into(),
-                format!("{:.2}", vm.rates.bytes_per_s / 1e6).into(),
+                mb_per_s(vm.rates.bytes_per_s).into(),
                 shown(vm.rates.latency_p50_ns).into(),
                 shown(vm.rates.latency_p99_ns).into(),
                 verdict(vm),

@@ -13,6 +13,7 @@ use super::precision;
 use crate::args::{Format, SimArgs};
 use crate::output::{self, Output};
 use crate::progress::DelayedBar;
+use crate::rate_table::mb_per_s;
 use crate::simulate::{self, Changes, Ready};
 
 pub(super) mod files;
@@ -321,7 +322,7 @@ fn devices(report: &Report) -> Table {
             device.model.as_str().into(),
             device.policy.as_str().into(),
             format!("{:.1}", device.iops).into(),
-            format!("{:.2}", device.bytes_per_s / 1e6).into(),
+            mb_per_s(device.bytes_per_s).into(),
             percent(device.busy, 1.0).into(),
             format!("{:.1}", device.depth).into(),
         ]);
@@ -349,7 +350,7 @@ fn vms(report: &Report) -> Table {
         table.row([
             Cell::from(vm.name.as_str()).tone(Tone::Strong),
             format!("{:.1}", rates.iops).into(),
-            format!("{:.2}", rates.bytes_per_s / 1e6).into(),
+            mb_per_s(rates.bytes_per_s).into(),
             shown(rates.latency_mean_ns).into(),
             shown(rates.latency_p50_ns).into(),
             shown(rates.latency_p99_ns).into(),

@@ -20,6 +20,7 @@ use crate::client::{Client, read};
 use crate::objective_line;
 use crate::output::Output;
 use crate::problem::Problem;
+use crate::rate_table;
 
 pub(super) fn run(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     match (args.follow, args.precision) {
@@ -265,20 +266,15 @@ fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
 }
 
 fn table(vms: &[VmRates]) -> Table {
-    let mut table = Table::new([
-        ("VM", Align::Left),
-        ("POLICY", Align::Left),
-        ("IOPS", Align::Right),
-        ("MB/S", Align::Right),
-        ("P50", Align::Right),
-        ("P99", Align::Right),
+    let more = [
         ("WAIT P99", Align::Right),
         ("DEVICE P99", Align::Right),
         ("WAITING", Align::Right),
         ("IN FLIGHT", Align::Right),
         ("FAILED", Align::Right),
         ("OBJECTIVE", Align::Left),
-    ]);
+    ];
+    let mut table = Table::new(rate_table::BY_POLICY.into_iter().chain(more));
     let time = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| duration((ms * 1e6) as u64));
     for vm in vms {
         let failed = Cell::from(count(vm.failed));

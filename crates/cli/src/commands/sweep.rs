@@ -26,6 +26,7 @@ use crate::args::{Format, SweepArgs};
 use crate::atomic_file::NewFile;
 use crate::output::{self, Output};
 use crate::progress;
+use crate::rate_table::mb_per_s;
 use crate::results::{Key, Results};
 use crate::simulate::{self, Changes, Ready};
 
@@ -458,7 +459,7 @@ fn table(all: &[Summary]) -> Table {
             format!("{:.1}", s.iops.mean).into(),
             format!("{:.1}", s.iops.min).into(),
             format!("{:.1}", s.iops.max).into(),
-            format!("{:.2}", s.bytes_per_s.mean / 1e6).into(),
+            mb_per_s(s.bytes_per_s.mean).into(),
             p99(s.latency_p99_ns.mean),
             p99(s.latency_p99_ns.max),
             percent(s.absolute_error_percent),

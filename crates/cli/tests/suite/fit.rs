@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{stderr, stdout, tidegate};
+use crate::common::{record, stderr, stdout, tidegate};
 
 /// Device with VMs that read and write at random and in sequence, one request at a time and many.
 fn scenario(model: &str, iodepth: u32, think: &str, duration: &str) -> String {
@@ -40,16 +40,6 @@ fsync = 4
 thinktime = {{ distribution = \"exponential\", mean = \"20 ms\" }}
 "
     )
-}
-
-/// Records a scenario; returns the path of the recording.
-fn record(dir: &Path, scenario: &str) -> String {
-    let [file, recording] = ["s.toml", "r.tgrec"].map(|name| dir.join(name));
-    std::fs::write(&file, scenario).expect("it is written");
-    let [file, path] = [&file, &recording].map(|path| path.to_str().expect("text"));
-    let done = tidegate(&["sim", file, "--record", path]);
-    assert!(done.status.success(), "{}", stderr(&done));
-    path.to_owned()
 }
 
 /// Fits a model to a recording; returns the path of the model and the answer.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{stderr, stdout, tidegate};
+use crate::common::{recording, stderr, stdout, tidegate};
 
 #[test]
 fn a_trace_is_told_in_figures_and_a_bad_record_with_its_place() {
@@ -194,39 +194,29 @@ fn plots_of_a_trace_are_drawn_on_the_terminal_and_as_a_picture() {
     );
 }
 
-/// Records a scenario in which requests end in another order than they came.
-fn recording() -> (tempfile::TempDir, String) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let [scenario, recording] = ["s.toml", "r.tgrec"].map(|name| dir.path().join(name));
-    let text = "
-        duration = \"20 s\"
-        [[device]]
-        name = \"disk\"
-        model = \"hdd-7200-1tb\"
-        policy = \"fifo\"
-        [[vm]]
-        name = \"oltp\"
-        disk = [{ size = \"1 GiB\" }]
-        [[vm.workload]]
-        rw = \"randrw\"
-        iodepth = 16
-        [[vm]]
-        name = \"log\"
-        disk = [{ size = \"1 GiB\" }]
-        [[vm.workload]]
-        rw = \"write\"
-    ";
-    std::fs::write(&scenario, text).expect("it is written");
-    let [scenario, path] = [&scenario, &recording].map(|path| path.to_str().expect("text"));
-    let done = tidegate(&["sim", scenario, "--record", path]);
-    assert!(done.status.success(), "{}", stderr(&done));
-    let path = path.to_owned();
-    (dir, path)
-}
+/// Scenario in which requests end in another order than they came.
+const REORDERED: &str = "
+duration = \"20 s\"
+[[device]]
+name = \"disk\"
+model = \"hdd-7200-1tb\"
+policy = \"fifo\"
+[[vm]]
+name = \"oltp\"
+disk = [{ size = \"1 GiB\" }]
+[[vm.workload]]
+rw = \"randrw\"
+iodepth = 16
+[[vm]]
+name = \"log\"
+disk = [{ size = \"1 GiB\" }]
+[[vm.workload]]
+rw = \"write\"
+";
 
 #[test]
 fn a_recording_is_told_in_figures_and_checked() {
-    let (_dir, path) = recording();
+    let (_dir, path) = recording(REORDERED);
     let info = tidegate(&["trace", "info", &path, "-o", "json"]);
     let info: Value = serde_json::from_slice(&info.stdout).expect("JSON");
     assert_eq!(info["format"], "recording");
@@ -269,7 +259,7 @@ fn a_recording_is_told_in_figures_and_checked() {
 
 #[test]
 fn a_recording_is_converted_cut_and_scaled() {
-    let (dir, path) = recording();
+    let (dir, path) = recording(REORDERED);
     let info = tidegate(&["trace", "info", &path, "-o", "json"]);
     let info: Value = serde_json::from_slice(&info.stdout).expect("JSON");
     let requests = info["all"]["requests"].as_u64().expect("a number");
@@ -311,7 +301,7 @@ fn a_recording_is_converted_cut_and_scaled() {
 
 #[test]
 fn a_damaged_recording_is_named_with_what_is_missing() {
-    let (dir, path) = recording();
+    let (dir, path) = recording(REORDERED);
     let mut bytes = std::fs::read(&path).expect("there");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0xff;

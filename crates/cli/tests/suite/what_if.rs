@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::common::page::{assert_loads_nothing, body, sections, titles};
-use crate::common::{stderr, stdout, tidegate};
+use crate::common::{recording, stderr, stdout, tidegate};
 
 const SCENARIO: &str = "
 duration = \"20 s\"
@@ -25,21 +25,9 @@ bs = \"256 KiB\"
 iodepth = 8
 ";
 
-/// Records the scenario; returns the directory with the path of the recording.
-fn recording() -> (tempfile::TempDir, String) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let [scenario, recording] = ["s.toml", "r.tgrec"].map(|name| dir.path().join(name));
-    std::fs::write(&scenario, SCENARIO).expect("it is written");
-    let [scenario, path] = [&scenario, &recording].map(|path| path.to_str().expect("text"));
-    let done = tidegate(&["sim", scenario, "--record", path]);
-    assert!(done.status.success(), "{}", stderr(&done));
-    let path = path.to_owned();
-    (dir, path)
-}
-
 #[test]
 fn a_policy_and_a_limit_are_tried_on_a_recording() {
-    let (_dir, path) = recording();
+    let (_dir, path) = recording(SCENARIO);
     let limit = ["--objective", "backup=limit=5 MB/s", "--policy", "mclock"];
     let arguments = [&["whatif", path.as_str()], &limit[..]].concat();
     let json = tidegate(&[&arguments[..], &["-o", "json"]].concat());
@@ -87,7 +75,7 @@ fn a_policy_and_a_limit_are_tried_on_a_recording() {
 
 #[test]
 fn a_recording_that_is_damaged_is_refused_unless_gaps_are_allowed() {
-    let (_dir, path) = recording();
+    let (_dir, path) = recording(SCENARIO);
     let mut bytes = std::fs::read(&path).expect("there");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0xff;
@@ -105,7 +93,7 @@ fn a_recording_that_is_damaged_is_refused_unless_gaps_are_allowed() {
 
 #[test]
 fn mistakes_are_named_with_what_would_be_right() {
-    let (_dir, path) = recording();
+    let (_dir, path) = recording(SCENARIO);
     for (arguments, part) in [
         (
             &["--objective", "mail=weight=5"][..],
@@ -131,7 +119,7 @@ fn mistakes_are_named_with_what_would_be_right() {
 
 #[test]
 fn a_page_shows_each_vm_under_each_policy_and_changes_no_result() {
-    let (dir, path) = recording();
+    let (dir, path) = recording(SCENARIO);
     let page = dir.path().join("out.html");
     let page_name = page.to_str().expect("text");
     let arguments = ["whatif", &path, "--policy", "mclock,slo", "-o", "json"];

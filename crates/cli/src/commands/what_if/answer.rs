@@ -9,6 +9,7 @@ use tidegate_units::human::{count, duration, percent, rate};
 
 use super::RunReport;
 use crate::output::Output;
+use crate::rate_table::{self, mb_per_s};
 use crate::recording_file::gaps_text;
 
 /// Error of a replay beyond which its answers are shown with a warning.
@@ -197,16 +198,8 @@ impl Answer {
     }
 
     pub(super) fn results(&self) -> Table {
-        let mut table = Table::new([
-            ("VM", Align::Left),
-            ("POLICY", Align::Left),
-            ("IOPS", Align::Right),
-            ("MB/S", Align::Right),
-            ("P50", Align::Right),
-            ("P99", Align::Right),
-            ("P99.9", Align::Right),
-            ("KEPT", Align::Left),
-        ]);
+        let more = [("P99.9", Align::Right), ("KEPT", Align::Left)];
+        let mut table = Table::new(rate_table::BY_POLICY.into_iter().chain(more));
         for vm in &self.vms {
             let mark = if vm.inferred { " *" } else { "" };
             let name = Cell::from(format!("{}{mark}", vm.name)).tone(Tone::Strong);
@@ -236,7 +229,7 @@ fn row(name: Cell, policy: String, figures: &Figures, kept: Cell) -> [Cell; 8] {
         name,
         policy.into(),
         rate(figures.iops).into(),
-        format!("{:.2}", figures.bytes_per_s / 1e6).into(),
+        mb_per_s(figures.bytes_per_s).into(),
         duration(figures.p50_ns).into(),
         duration(figures.p99_ns).into(),
         duration(figures.p999_ns).into(),

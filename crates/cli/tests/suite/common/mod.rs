@@ -82,3 +82,20 @@ pub(crate) fn stderr(output: &Output) -> String {
 pub(crate) fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
+
+/// Simulates a scenario; returns the path of its recording in `dir`.
+pub(crate) fn record(dir: &Path, scenario: &str) -> String {
+    let [file, recording] = ["s.toml", "r.tgrec"].map(|name| dir.join(name));
+    std::fs::write(&file, scenario).expect("it is written");
+    let [file, path] = [&file, &recording].map(|path| path.to_str().expect("text"));
+    let done = tidegate(&["sim", file, "--record", path]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    path.to_owned()
+}
+
+/// Simulates a scenario; returns the path of its recording with the directory that it is in.
+pub(crate) fn recording(scenario: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = record(dir.path(), scenario);
+    (dir, path)
+}
