@@ -89,6 +89,10 @@ pub struct VmFacts {
     /// True for a process of the host.
     #[serde(default)]
     pub background: bool,
+    /// True if a schedule changes its objective at times of day or dates. Dumps of a daemon have
+    /// it; other files do not tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scheduled: bool,
     /// Objective in force.
     pub objective: ObjectiveView,
     /// Disks.

@@ -85,6 +85,9 @@ pub struct Replay {
     /// Pause before each request but the first, from the reply to the request before it, in
     /// [`Mode::NextWhenDone`].
     pub pause: Option<TimeDistribution>,
+    /// Time between the end of a round and the beginning of the next in [`Mode::Thinking`] with
+    /// `looped`: the time in which the trace has no request of its VM, before and behind them.
+    pub round_pause: Nanos,
 }
 
 impl Replay {
@@ -118,6 +121,7 @@ impl Replay {
             size_factor: Factor::ONE,
             looped: false,
             pause: None,
+            round_pause: Nanos::ZERO,
         })
     }
 
@@ -135,6 +139,7 @@ impl Replay {
             size_factor: Factor::ONE,
             looped: false,
             pause: None,
+            round_pause: Nanos::ZERO,
         })
     }
 
@@ -144,6 +149,24 @@ impl Replay {
             Mode::Thinking(depth) => depth as usize,
             Mode::Timed(_) | Mode::NextWhenDone => 0,
         }
+    }
+
+    /// Returns the pause before the request at `index` of a repeated round, beside its think time.
+    ///
+    /// Each of the places in the queue takes one of the round's first requests, and so each of them
+    /// pauses once. A round of fewer requests than places is over when some of them have paused:
+    /// several rounds then share a pause, which is as much longer.
+    pub(crate) fn pause_of_round(&self, index: usize) -> Nanos {
+        let Mode::Thinking(depth) = self.mode else {
+            return Nanos::ZERO;
+        };
+        let depth = depth as usize;
+        if index.saturating_sub(depth) >= depth {
+            return Nanos::ZERO;
+        }
+        let round = self.request_count().saturating_sub(depth).max(1);
+        let rounds = depth.div_ceil(round) as u64;
+        Nanos(self.round_pause.0.saturating_mul(rounds))
     }
 
     /// Requests in the order of their times.

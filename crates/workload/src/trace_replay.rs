@@ -147,8 +147,15 @@ impl TraceReplay {
     pub(crate) fn pause(&self, io: &Io, rng: &mut Pcg64Mcg) -> Nanos {
         if matches!(self.replay.mode, Mode::Thinking(_)) {
             // Only the first piece of a request has to wait for its think time.
-            let record = &self.replay.records()[self.next - 1];
-            return if io.waits { record.at } else { Nanos::ZERO };
+            if !io.waits {
+                return Nanos::ZERO;
+            }
+            let index = self.next - 1;
+            let think = self.replay.records()[index].at;
+            return match self.rounds {
+                0 => think,
+                _ => think + self.replay.pause_of_round(index),
+            };
         }
         let is_first = self.rounds == 0 && self.next == 1;
         match self.replay.pause {

@@ -55,6 +55,9 @@ pub(crate) struct WhatIfArgs {
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = parse_time,
           requires = "choose")]
     pub(crate) budget: Nanos,
+    /// Replays of the search at once, which changes no result [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), requires = "choose")]
+    pub(crate) jobs: Option<u16>,
     /// Write the results to FILE in the JSON of fio, a job for each VM; with several policies a
     /// file for each, with its name before the ending
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -1,8 +1,10 @@
 //! `tidegate whatif --choose` as its users meet it, and the files and profiles of `whatif`.
 
 use serde_json::Value;
+use tidegate_core::time::Nanos;
+use tidegate_recording::{Change, Encoder, Recording};
 
-use crate::common::{stderr, stdout, tidegate};
+use crate::common::{recording, stderr, stdout, tidegate};
 
 const SCENARIO: &str = "
 duration = \"40 s\"
@@ -31,18 +33,6 @@ objective.limit = \"400 IOPS\"
 rw = \"randread\"
 thinktime = \"100 ms\"
 ";
-
-/// Records a scenario; returns the directory with the path of the recording.
-fn recording(scenario: &str) -> (tempfile::TempDir, String) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let [file, recording] = ["s.toml", "r.tgrec"].map(|name| dir.path().join(name));
-    std::fs::write(&file, scenario).expect("it is written");
-    let [file, path] = [&file, &recording].map(|path| path.to_str().expect("text"));
-    let done = tidegate(&["sim", file, "--record", path]);
-    assert!(done.status.success(), "{}", stderr(&done));
-    let path = path.to_owned();
-    (dir, path)
-}
 
 const CHOOSE: [&str; 6] = [
     "--choose",
@@ -99,8 +89,7 @@ fn settings_are_chosen_judged_and_given_as_commands() {
 
     let text = stdout(&tidegate(&arguments));
     for part in [
-        "Searched 0 s to 24 s",
-        "judged on 24 s to 40 s",
+        "Searched 0 s to 24 s; judged on 24 s to 40 s, which the search did not see.",
         "backup: has no limit",
         "web: its limit never held back",
         "All promises are kept.",
@@ -110,7 +99,10 @@ fn settings_are_chosen_judged_and_given_as_commands() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert_eq!(text, stdout(&tidegate(&arguments)));
+    for jobs in ["1", "3"] {
+        let again = [&arguments[..], &["--jobs", jobs]].concat();
+        assert_eq!(text, stdout(&tidegate(&again)), "{jobs} at once");
+    }
 }
 
 #[test]
@@ -336,4 +328,136 @@ fn a_limit_that_was_not_recorded_is_not_said_to_do_nothing() {
     assert_eq!(idle, ["web1", "web2", "web3", "web4", "web5", "web6"]);
     let commands = findings.iter().filter_map(|it| it["command"].as_str());
     assert!(!commands.into_iter().any(|it| it.contains(" mail ")));
+}
+
+/// Returns the answer of a search that keeps the latency of `etcd` under the policy `limit`.
+fn chosen(path: &str, etcd: &str) -> Value {
+    let promise = format!("{etcd}=latency=150 ms");
+    let choose = ["whatif", path, "--choose", "--budget", "5 s", "-o", "json"];
+    let more = ["--objective", &promise, "--policy", "limit"];
+    let answer = tidegate(&[&choose[..], &more[..]].concat());
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    serde_json::from_slice(&answer.stdout).expect("JSON")
+}
+
+fn texts<'a>(answer: &'a Value, key: &str) -> Vec<&'a str> {
+    let list = answer[key].as_array().expect("a list");
+    list.iter().filter_map(Value::as_str).collect()
+}
+
+/// A limit that never bound, and that the search has lowered, must not be taken away as well.
+#[test]
+fn a_loose_limit_that_is_lowered_is_not_taken_away() {
+    let backup = "name = \"backup\"\n";
+    let loose = format!("{backup}objective.limit = \"1 GB/s\"\n");
+    let (_dir, path) = recording(&SCENARIO.replace(backup, &loose));
+    let answer = chosen(&path, "etcd");
+    let commands = texts(&answer, "commands");
+    let lowered = |it: &&&str| it.starts_with("tidegate vm set backup --limit ");
+    assert_eq!(commands.iter().filter(lowered).count(), 1, "{commands:?}");
+    let findings = answer["findings"].as_array().expect("a list");
+    let idle = findings.iter().filter_map(|it| it["command"].as_str());
+    let idle: Vec<&str> = idle.collect();
+    assert_eq!(idle, ["tidegate vm set web --limit none"]);
+}
+
+/// Writes a recording again after a change of its facts.
+fn rewrite(path: &str, change: impl FnOnce(&mut Recording)) {
+    let bytes = std::fs::read(path).expect("it is there");
+    let mut recording = Recording::read(&bytes[..], usize::MAX).expect("a recording");
+    change(&mut recording);
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&recording.header, &mut bytes);
+    for (at, change) in &recording.changes {
+        encoder.change(*at, change, &mut bytes);
+    }
+    for request in &recording.requests {
+        encoder.push(request, &mut bytes);
+    }
+    encoder.end(recording.summary.last, &mut bytes);
+    std::fs::write(path, bytes).expect("it is written");
+}
+
+/// Commands address a VM by the name that it has in the end, and say what a schedule does to them.
+#[test]
+fn commands_follow_names_and_schedules() {
+    let (_dir, path) = recording(SCENARIO);
+    let later = Nanos::from_secs(1);
+    let renamed = |vm: u32, name: &str| {
+        let name = name.to_owned();
+        (later, Change::VmRenamed { vm, name })
+    };
+    rewrite(&path, |recording| {
+        recording.changes = vec![renamed(0, "postgres"), renamed(2, "etcd")];
+        recording.header.vms[1].scheduled = true;
+    });
+    let answer = chosen(&path, "postgres");
+    let commands = texts(&answer, "commands");
+    assert_eq!(commands[0], "tidegate vm set postgres --latency '150 ms'");
+    assert!(
+        commands[1].starts_with("tidegate vm set backup --limit "),
+        "{commands:?}"
+    );
+    let cautions = texts(&answer, "cautions");
+    assert_eq!(cautions.len(), 1);
+    assert!(
+        cautions[0].starts_with("backup has a schedule: the command changes its base objective"),
+        "{cautions:?}"
+    );
+    // What a schedule may bring back is not said to be of no use.
+    let idle = |answer: &Value| {
+        let findings = answer["findings"].as_array().expect("a list");
+        findings.iter().any(|it| it["command"].is_string())
+    };
+    assert!(idle(&answer), "the limit of web, which is etcd now");
+    rewrite(&path, |recording| recording.header.vms[2].scheduled = true);
+    assert!(!idle(&chosen(&path, "postgres")));
+
+    // Two VMs with one name: one is gone, so that the command means the other.
+    rewrite(&path, |recording| {
+        recording.changes = vec![
+            renamed(2, "backup"),
+            (Nanos::from_secs(39), Change::VmRemoved { vm: 2 }),
+        ];
+    });
+    let answer = chosen(&path, "etcd");
+    let commands = texts(&answer, "commands");
+    assert!(
+        commands[1].starts_with("tidegate vm set backup --limit "),
+        "{commands:?}"
+    );
+    assert_eq!(answer["vms"][1]["name"], "backup-1");
+    // Both are there: no command can tell them apart.
+    rewrite(&path, |recording| {
+        recording.changes.pop();
+    });
+    let answer = chosen(&path, "etcd");
+    assert_eq!(texts(&answer, "commands").len(), 1);
+    let cautions = texts(&answer, "cautions");
+    assert!(
+        cautions[0].starts_with("No command for backup-1: several VMs"),
+        "{cautions:?}"
+    );
+}
+
+/// A VM that is not there in the judged part has kept nothing in it.
+#[test]
+fn promises_that_nothing_judged_are_not_said_to_be_kept() {
+    let short = SCENARIO.replace(
+        "rate_iops = \"10 IOPS\"",
+        "rate_iops = \"10 IOPS\"\nruntime = \"20 s\"",
+    );
+    let (_dir, path) = recording(&short);
+    let answer = chosen(&path, "etcd");
+    assert_eq!(answer["all_kept"], false);
+    assert_eq!(answer["unjudged"][0]["vm"], "etcd");
+    assert_eq!(answer["unjudged"][0]["part"], "latency");
+    let arguments = [&["whatif", path.as_str()], &CHOOSE[..], &["5 s"]].concat();
+    let text = stdout(&tidegate(&arguments));
+    for part in [
+        "All promises that the judged slice shows are kept; of the others nothing is known.",
+        "Not judged, for want of requests in its slice: latency of etcd.",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }

@@ -1,5 +1,6 @@
 //! `/v1/recordings` and `/v1/devices/{name}/recording`: recordings of requests.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -82,6 +83,7 @@ fn range(query: &RecordingQuery, now: Timestamp) -> ApiResult<Range> {
         from: time("from", query.from.as_deref(), 0)?,
         to: time("to", query.to.as_deref(), u64::MAX)?,
         vm: query.vm.clone(),
+        scheduled: BTreeSet::new(),
     };
     let Some(from) = query.from.as_deref() else {
         return Ok(range);
@@ -106,7 +108,11 @@ pub(super) async fn dump<P: Plane>(
     let device = api.device(&name)?;
     let allowed = "?vm=NAME, ?from=TIME or ?to=TIME";
     let query: RecordingQuery = parse_query(&uri, allowed)?;
-    let range = range(&query, Timestamp::now())?;
+    let scheduled = api.plane.scheduled().into_iter().map(|vm| vm.name);
+    let range = Range {
+        scheduled: scheduled.collect(),
+        ..range(&query, Timestamp::now())?
+    };
     let vm = range.vm.clone();
     let (sender, mut receiver) = mpsc::channel(PIECES);
     let begun = (api.plane.recordings()).begin_dump(device, range, Client(sender));

@@ -1,6 +1,6 @@
 //! One recording of a range of time out of a device's files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
@@ -22,6 +22,8 @@ pub(crate) struct Range {
     pub(crate) from: u64,
     /// Time before which requests arrive.
     pub(crate) to: u64,
+    /// Names of the VMs that have a schedule, which the files do not tell.
+    pub(crate) scheduled: BTreeSet<String>,
 }
 
 /// Receiver of a dump's bytes.
@@ -102,6 +104,8 @@ struct Open {
     next_disk: u32,
     /// Numbers of the VMs that are in it and not removed.
     vms: Vec<u32>,
+    /// Names of the VMs that have a schedule.
+    scheduled: BTreeSet<String>,
 }
 
 /// Recording whose files are being read: all files with one beginning.
@@ -198,7 +202,7 @@ impl<S: Sink> Dump<'_, S> {
             None => {
                 // Requests before the range are left out, and time 0 is at its beginning.
                 let started_unix_ns = header.started_unix_ns.max(self.range.from);
-                let mut open = Open::new(started_unix_ns);
+                let mut open = Open::new(started_unix_ns, self.range.scheduled.clone());
                 let vms = vms.into_iter().map(|vm| open.number(&mut session, vm));
                 let header = Header {
                     vms: vms.collect(),
@@ -386,7 +390,7 @@ impl<S: Sink> Dump<'_, S> {
 }
 
 impl Open {
-    fn new(started_unix_ns: u64) -> Open {
+    fn new(started_unix_ns: u64, scheduled: BTreeSet<String>) -> Open {
         Open {
             // Replaced once the VMs have their numbers.
             encoder: Encoder::new(&Header::default(), &mut Vec::new()),
@@ -395,6 +399,7 @@ impl Open {
             next_vm: 0,
             next_disk: 0,
             vms: Vec::new(),
+            scheduled,
         }
     }
 
@@ -410,6 +415,7 @@ impl Open {
         self.next_vm += 1;
         session.vms.insert(vm.number, number);
         vm.number = number;
+        vm.scheduled = self.scheduled.contains(&vm.name);
         self.vms.push(number);
         for disk in &mut vm.disks {
             disk.number = self.number_disk(session, disk.number);

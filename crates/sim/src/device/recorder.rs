@@ -39,6 +39,7 @@ impl Recorder {
                 number,
                 name: spec.name.clone(),
                 background: spec.background,
+                scheduled: false,
                 objective: objective_view(&spec.objective),
                 disks: vec![disk],
             };

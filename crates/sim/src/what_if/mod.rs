@@ -9,6 +9,8 @@
 //! Requests of a VM that waits for answers come a think time after the ends of others, those of
 //! other VMs at their times ([`tidegate_workload::dependence`]). The replay lasts as long as the
 //! recording; a VM that waits and runs out of requests begins again, so that the load stays.
+//! Between two rounds it pauses for as long as the recording has no request of it, before its first
+//! and behind its last one: a VM that was done by then stays done.
 //! Whether a replay can be believed is asked of the recording itself: replayed under its own policy
 //! it must give what was recorded ([`Reproduction`]).
 
@@ -41,6 +43,10 @@ use tidegate_workload::trace::{self, LARGEST, Record, Took, Trace};
 
 /// Pieces of an open loop that may be outstanding: more than any engine takes.
 const OPEN_DEPTH: u32 = 65_536;
+/// Longest recording that is replayed. A damaged time of one request must not make a replay that
+/// never ends.
+pub const LONGEST: Nanos = Nanos(31 * DAY.0);
+const DAY: Nanos = Nanos::from_secs(24 * 3600);
 
 /// Reason why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +61,23 @@ pub enum WhatIfError {
         format_duration(choose::SHORTEST)
     )]
     TooShort(Nanos),
+    /// The recording is too long to be replayed.
+    #[error(
+        "the recording has {} from its beginning to the last end of a request: at most {} days \
+         can be replayed",
+        format_duration(*.0),
+        LONGEST.0 / DAY.0
+    )]
+    TooLong(Nanos),
+    /// A replay of the shortest slice under the settings in force takes more than the budget has
+    /// for it.
+    #[error(
+        "a replay of {} of the recording on this device takes more than the {} requests that the \
+         budget has for it",
+        format_duration(choose::SLICE_MIN),
+        .0
+    )]
+    Budget(u64),
     /// A value in the recording is not understood.
     #[error("the recording's {what} cannot be used: {error}")]
     Facts {
@@ -74,8 +97,13 @@ pub enum WhatIfError {
 /// VM of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordedVm {
-    /// Name, with the number in the recording behind it if the name came more than once.
+    /// Name by which the VM is told from others: its last name, with the number in the recording
+    /// behind it if the name came more than once.
     pub name: String,
+    /// Name that the VM had at the end of the recording, by which commands address it.
+    pub last_name: String,
+    /// True if a schedule changes its objective.
+    pub scheduled: bool,
     /// True for a process of the host.
     pub background: bool,
     /// Objective at the beginning of the recording, or at the VM's arrival.
@@ -124,6 +152,9 @@ impl WhatIf {
         let (vms, policies) = Vms::read(recording)?;
         let last = recording.requests.iter().map(|it| it.done).max();
         let duration = recording.summary.last.max(last.unwrap_or_default());
+        if duration > LONGEST {
+            return Err(WhatIfError::TooLong(duration));
+        }
         let mut vms = vms.finish(&recording.requests, duration);
         if vms.is_empty() {
             return Err(WhatIfError::Empty);
@@ -189,7 +220,7 @@ impl WhatIf {
                     },
                 }));
             }
-            vms.push(vm.spec(*given.unwrap_or(&vm.objective)));
+            vms.push(vm.spec(*given.unwrap_or(&vm.objective), self.duration));
         }
         changes.sort_by_key(|change| change.at);
         // Before the scenario's own check, whose error does not tell it from others.
@@ -222,7 +253,7 @@ impl RecordedVm {
         !self.inference.certain
     }
 
-    fn spec(&self, objective: Objective) -> VmSpec {
+    fn spec(&self, objective: Objective, duration: Nanos) -> VmSpec {
         VmSpec {
             name: self.name.clone(),
             device: 0,
@@ -231,7 +262,7 @@ impl RecordedVm {
             objective,
             disk_size: self.disk_size,
             disk_at: self.disk_at,
-            workloads: vec![self.workload()],
+            workloads: vec![self.workload(duration)],
             delay: Delay::default(),
             cpu: VmCpu::default(),
             arrives: self.arrives,
@@ -239,7 +270,8 @@ impl RecordedVm {
         }
     }
 
-    fn workload(&self) -> Workload {
+    /// Returns the workload of a replay that lasts for `duration`.
+    fn workload(&self, duration: Nanos) -> Workload {
         if !self.inference.closed {
             // The times of a replay begin with its first request.
             let start = self.requests[0].at.since(self.arrives);
@@ -257,7 +289,18 @@ impl RecordedVm {
         let replay = Replay::thinking(first, rest.into_iter().map(record).collect());
         let mut replay = replay.expect("a VM without requests is left out");
         replay.looped = true;
+        replay.round_pause = self.pause(duration);
         workload(replay, self.inference.depth as u32, Nanos::ZERO)
+    }
+
+    /// Returns the time in which the VM is there and none of its requests is outstanding: before
+    /// its first one, and behind its last.
+    fn pause(&self, duration: Nanos) -> Nanos {
+        let ends = self.requests.iter();
+        let ends = ends.map(|request| request.at + request.took.get().unwrap_or_default());
+        let last = ends.max().unwrap_or_default();
+        let before = self.requests[0].at.since(self.arrives);
+        before + self.leaves.unwrap_or(duration).since(last)
     }
 
     /// Returns the requests at their times, which count from the VM's arrival.
@@ -335,9 +378,13 @@ impl Vms {
                     }
                 }
                 Recorded::Policy { policy } => policies.push((*at, device::policy(policy)?)),
+                Recorded::VmRenamed { vm, name } => {
+                    if let Some(vm) = vms.all.get_mut(vm) {
+                        vm.facts.name.clone_from(name);
+                    }
+                }
                 // Neither changes what a request is.
-                Recorded::VmRenamed { .. }
-                | Recorded::DiskRemoved { .. }
+                Recorded::DiskRemoved { .. }
                 | Recorded::DiskResized { .. }
                 | Recorded::DeviceResized { .. } => {}
             }
@@ -384,7 +431,7 @@ impl Vms {
                 disk: 0,
                 op: request.op,
                 fua: request.fua,
-                offset: base + request.offset,
+                offset: base.saturating_add(request.offset),
                 len: request.len,
                 took: Took::new(request.latency()),
             });
@@ -412,6 +459,8 @@ impl Vms {
             let end = draft.leaves.unwrap_or(duration);
             Some(RecordedVm {
                 name,
+                last_name: draft.facts.name.clone(),
+                scheduled: draft.facts.scheduled,
                 background: draft.facts.background,
                 objective: draft.objective,
                 inference: infer(&relative),

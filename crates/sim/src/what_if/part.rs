@@ -1,7 +1,7 @@
 //! Part of a recording, which is replayed by itself.
 
 use super::{Figures, RecordedVm, WhatIf};
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_workload::dependence::Span;
@@ -51,29 +51,56 @@ impl WhatIf {
         }
     }
 
+    /// Returns true if limits were enforced all the time.
+    pub(super) fn always_enforced_limits(&self) -> bool {
+        use tidegate_core::policy::Policy as _;
+        let later = self.policies.iter().map(|(_, policy)| policy);
+        let mut all = later.chain([self.policy()]);
+        all.all(|policy| policy.enforces().limit)
+    }
+
     /// Returns the policy in force at the end of the recording.
     pub fn last_policy(&self) -> &PolicySpec {
         in_force(&self.policies, self.duration).unwrap_or_else(|| self.policy())
     }
 
-    /// Returns the range of `length` between `from` and `to` with the most load: the one in which
-    /// arrive the requests that were outstanding for the longest time in total. Ranges begin at
-    /// multiples of half a length.
-    pub(super) fn busiest(&self, from: Nanos, to: Nanos, length: Nanos) -> (Nanos, Nanos) {
+    /// Returns the number of requests that arrived from `from` to before `to`.
+    pub(super) fn requests_between(&self, from: Nanos, to: Nanos) -> u64 {
+        let of = |vm: &RecordedVm| vm.between(from, to).len() as u64;
+        self.vms.iter().map(of).sum()
+    }
+
+    /// Returns the range of `length` between `from` and `to` in which most of the VMs `seen` have a
+    /// request, and of these the one with the most load: the one in which arrive the requests that
+    /// were outstanding for the longest time in total. Ranges begin at multiples of half a length.
+    pub(super) fn busiest(
+        &self,
+        (from, to): (Nanos, Nanos),
+        length: Nanos,
+        seen: &[usize],
+    ) -> (Nanos, Nanos) {
         if to.since(from) <= length {
             return (from, to);
         }
         let half = Nanos((length.0 / 2).max(1));
-        let mut sums = vec![0u128; to.since(from).0.div_ceil(half.0) as usize];
-        for request in self.vms.iter().flat_map(|vm| &vm.requests) {
-            if (from..to).contains(&request.at) {
-                let index = (request.at.since(from).0 / half.0) as usize;
-                sums[index] += u128::from(request.took.get().unwrap_or_default().0);
+        let halves = to.since(from).0.div_ceil(half.0) as usize;
+        let index = |request: &Record| (request.at.since(from).0 / half.0) as usize;
+        let mut sums = vec![0u128; halves];
+        for request in self.vms.iter().flat_map(|vm| vm.between(from, to)) {
+            sums[index(request)] += u128::from(request.took.get().unwrap_or_default().0);
+        }
+        let mut seen_in = vec![0usize; halves];
+        for &vm in seen {
+            let mut has = vec![false; halves + 1];
+            for request in self.vms[vm].between(from, to) {
+                has[index(request)] = true;
             }
+            let ranges = seen_in.iter_mut().zip(has.windows(2));
+            ranges.for_each(|(count, two)| *count += usize::from(two[0] || two[1]));
         }
         // A range that would end beyond `to` does not count.
-        let begins = (0..sums.len()).filter(|&i| from + Nanos(half.0 * i as u64) + length <= to);
-        let load = |&i: &usize| sums[i] + sums.get(i + 1).copied().unwrap_or(0);
+        let begins = (0..halves).filter(|&i| from + Nanos(half.0 * i as u64) + length <= to);
+        let load = |&i: &usize| (seen_in[i], sums[i] + sums.get(i + 1).copied().unwrap_or(0));
         // The first of equal ones: `max_by_key` returns the last.
         let begin = begins.rev().max_by_key(load).unwrap_or(0);
         let begin = from + Nanos(half.0 * begin as u64);
@@ -93,12 +120,24 @@ impl RecordedVm {
         last.map_or(&self.objective, |(_, objective)| objective)
     }
 
-    /// Returns the part of the VM from `from` to before `to`; `None` if it has no request then.
-    fn part(&self, from: Nanos, to: Nanos) -> Option<RecordedVm> {
+    /// Returns true if the VM had this limit all the time.
+    pub(super) fn always_had(&self, limit: &Limit) -> bool {
+        let later = self.objectives.iter().map(|(_, objective)| objective);
+        let mut all = later.chain([&self.objective]);
+        all.all(|objective| objective.limit == *limit)
+    }
+
+    /// Returns the requests that arrived from `from` to before `to`.
+    fn between(&self, from: Nanos, to: Nanos) -> &[Record] {
         let begin = self.requests.partition_point(|request| request.at < from);
         let end = self.requests.partition_point(|request| request.at < to);
+        &self.requests[begin..end]
+    }
+
+    /// Returns the part of the VM from `from` to before `to`; `None` if it has no request then.
+    fn part(&self, from: Nanos, to: Nanos) -> Option<RecordedVm> {
         let arrives = self.arrives.since(from);
-        let requests: Vec<Record> = (self.requests[begin..end].iter())
+        let requests: Vec<Record> = (self.between(from, to).iter())
             .map(|request| Record {
                 at: request.at.since(from),
                 ..*request
@@ -121,6 +160,8 @@ impl RecordedVm {
         let there = leaves.unwrap_or(to.since(from)).since(arrives);
         Some(RecordedVm {
             name: self.name.clone(),
+            last_name: self.last_name.clone(),
+            scheduled: self.scheduled,
             background: self.background,
             objective: *in_force(&self.objectives, from).unwrap_or(&self.objective),
             inference: self.inference.about(&spans),

@@ -1,13 +1,11 @@
 //! Replays of recordings: they reproduce what was recorded, and foretell what would have been.
 
-use crate::common::what_if::{prepared, recorded};
+use crate::common::{self, what_if::prepared, what_if::recorded};
 use std::collections::BTreeMap;
 use tidegate_config::objective;
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
-use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::what_if::{Figures, Reproduction, WhatIf};
-use tidegate_sim::world::World;
 use tidegate_workload::dependence::Evidence;
 
 /// Disk with a synchronous VM, one that thinks, a bulk writer and an open loop.
@@ -49,11 +47,7 @@ fn replayed(
     policy: Option<&str>,
     objectives: &BTreeMap<usize, Objective>,
 ) -> Vec<Figures> {
-    let policy = policy.map(|name| PolicySpec::named(name).expect("registered"));
-    let scenario = what_if.scenario(policy.as_ref(), objectives);
-    let mut world = World::new(scenario.expect("it is right"), None);
-    world.run(&mut |_| {});
-    let report = world.report();
+    let report = common::what_if::replayed(what_if, policy, objectives);
     let vms = what_if.vms.iter().zip(&report.vms);
     vms.map(|(vm, report)| Figures::of_simulated(vm, report, what_if.duration))
         .collect()

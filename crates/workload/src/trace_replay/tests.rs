@@ -295,6 +295,39 @@ fn chain() -> Replay {
     Replay::thinking(records[..1].to_vec(), rest).expect("requests")
 }
 
+/// Returns the pauses before the first requests of a replay, which are of one piece each.
+fn pauses(replay: Replay, count: usize) -> Vec<u64> {
+    let workload = Workload {
+        replay: Some(replay),
+        sizes: std::array::from_fn(|_| Sizes::fixed(1 << 20)),
+        ..Workload::default()
+    };
+    let all = pieces(&workload, 4 << 20, 512, count);
+    all.iter().map(|(io, _)| io.pause.0).collect()
+}
+
+#[test]
+fn each_place_of_the_queue_pauses_once_between_two_rounds() {
+    let record = chain().records()[0];
+    let with = |depth: usize, rest: usize| {
+        let think = |at| Record {
+            at: Nanos(at),
+            ..record
+        };
+        let rest = vec![think(1); rest];
+        let mut replay = Replay::thinking(vec![think(0); depth], rest).expect("requests");
+        (replay.looped, replay.round_pause) = (true, Nanos(500));
+        replay
+    };
+    assert_eq!(
+        pauses(with(2, 3), 8),
+        [0, 0, 1, 1, 1, 501, 501, 1],
+        "the third place of the round follows an end of the first or second"
+    );
+    // Two rounds and a half are outstanding at once: they share three pauses.
+    assert_eq!(pauses(with(5, 2), 9)[7..], [1501, 1501]);
+}
+
 #[test]
 fn a_chain_thinks_before_each_request_and_repeats_those_that_follow_an_end() {
     assert_eq!(Replay::thinking(Vec::new(), Vec::new()), None);
@@ -326,6 +359,10 @@ fn a_chain_thinks_before_each_request_and_repeats_those_that_follow_an_end() {
     ];
     assert_eq!(found, [&round[..], &round[1..]].concat());
     assert!(all.iter().all(|(_, whole)| whole.at == Nanos::ZERO));
+    // Between two rounds it pauses as well.
+    let mut paused = chain();
+    (paused.looped, paused.round_pause) = (true, Nanos(1000));
+    assert_eq!(pauses(paused, 7), [70, 0, 20, 30, 1000, 20, 30]);
     let mut alone = Replay::thinking(vec![chain().records()[0]], Vec::new()).expect("one");
     alone.looped = true;
     let workload = Workload {

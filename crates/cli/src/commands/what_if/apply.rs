@@ -12,32 +12,69 @@ use tidegate_sim::what_if::choose::Settings;
 use crate::args::parse_policy;
 use crate::shell;
 
-/// Returns the commands, as users type them, that change the settings of a device and its VMs from
-/// `before` to `after`. `recorded` are the objectives that are really in force.
-pub(super) fn commands(what_if: &WhatIf, recorded: &[Objective], after: &Settings) -> Vec<String> {
-    let mut all = Vec::new();
-    if what_if.last_policy() != &after.policy {
-        all.push(for_shell(&set_policy(what_if.device(), &after.policy)));
-    }
-    for ((vm, was), is) in what_if.vms.iter().zip(recorded).zip(&after.objectives) {
-        if was != is && vm.stays() {
-            all.push(for_shell(&set_objective(&vm.name, was, is)));
-        }
-    }
-    all
+/// Commands that put settings in force.
+#[derive(PartialEq, Debug)]
+pub(super) struct Applied {
+    /// Commands, as users type them.
+    pub(super) commands: Vec<String>,
+    /// Sentences about VMs for which a command does something else than was simulated, or that no
+    /// command can address.
+    pub(super) cautions: Vec<String>,
 }
 
-/// Returns the command that takes a VM's limit away.
-pub(super) fn remove_limit(what_if: &WhatIf, vm: usize) -> String {
-    let words = [
-        "tidegate",
-        "vm",
-        "set",
-        &what_if.vms[vm].name,
-        "--limit",
-        "none",
-    ];
-    for_shell(&words.map(str::to_owned))
+/// Returns the commands that change the settings of a device and its VMs to `after`. `recorded` are
+/// the objectives that are really in force.
+pub(super) fn commands(what_if: &WhatIf, recorded: &[Objective], after: &Settings) -> Applied {
+    let mut applied = Applied {
+        commands: Vec::new(),
+        cautions: Vec::new(),
+    };
+    if what_if.last_policy() != &after.policy {
+        let set = set_policy(what_if.device(), &after.policy);
+        applied.commands.push(for_shell(&set));
+    }
+    let vms = what_if.vms.iter().zip(recorded).zip(&after.objectives);
+    for (index, ((vm, was), is)) in vms.enumerate() {
+        if was == is || !vm.stays() {
+            continue;
+        }
+        let name = &vm.name;
+        let Some(own) = own_name(what_if, index) else {
+            applied.cautions.push(format!(
+                "No command for {name}: several VMs had the name {} at the end of the recording.",
+                vm.last_name
+            ));
+            continue;
+        };
+        applied
+            .commands
+            .push(for_shell(&set_objective(own, was, is)));
+        if vm.scheduled {
+            applied.cautions.push(format!(
+                "{name} has a schedule: the command changes its base objective, so parts that an \
+                 entry in force sets stay as they are. See `tidegate vm schedule list {}`.",
+                shell::quoted(own)
+            ));
+        }
+    }
+    applied
+}
+
+/// Returns the command that takes a VM's limit away; `None` if none does.
+pub(super) fn remove_limit(what_if: &WhatIf, vm: usize) -> Option<String> {
+    // With a schedule the limit may be an entry's, or be back when the entry ends.
+    let own = own_name(what_if, vm).filter(|_| !what_if.vms[vm].scheduled)?;
+    let words = ["tidegate", "vm", "set", own, "--limit", "none"];
+    Some(for_shell(&words.map(str::to_owned)))
+}
+
+/// Returns the name by which commands address a VM that stays; `None` if another one that stays
+/// has it, too.
+fn own_name(what_if: &WhatIf, vm: usize) -> Option<&str> {
+    let own = &what_if.vms[vm].last_name;
+    let mut others = what_if.vms.iter().enumerate();
+    let is_taken = others.any(|(other, it)| other != vm && it.stays() && it.last_name == *own);
+    (!is_taken).then_some(own.as_str())
 }
 
 fn for_shell(words: &[String]) -> String {

@@ -8,10 +8,11 @@ use serde::Serialize;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy as _;
 use tidegate_core::time::Nanos;
+use tidegate_experiments::map_parallel;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_sim::report::Promise;
 use tidegate_sim::what_if::choose::{
-    self, Choice, Finding, FindingKind, Options, Outcome, Settings, VmOutcome,
+    self, Choice, Finding, FindingKind, Options, Outcome, Settings, Trial, Trialed, VmOutcome,
 };
 use tidegate_sim::what_if::{Figures, Reproduction, WhatIf, WhatIfError};
 use tidegate_sim::world::World;
@@ -23,6 +24,7 @@ use crate::args::WhatIfArgs;
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
+use crate::rate_table::mb_per_s;
 
 /// Requests that are simulated for each second of the budget: about what a core of an ordinary
 /// machine does.
@@ -62,26 +64,18 @@ pub(super) fn run(
         .unwrap_or(u64::MAX),
         policies: policies(args, &before.policy),
         fixed: what_if.vms.iter().map(|vm| is_given(&vm.name)).collect(),
-        jobs: thread::available_parallelism().map_or(1, |cores| cores.get()),
     };
     let wrong = |error| problem(&args.recording, error);
-    let mut bar = DelayedBar::new(options.budget, "searching");
-    let choice = choose::choose(what_if, &before, &options, &mut |progress| {
-        bar.set(progress.requests.min(progress.budget), || {
-            format!("{} replays", progress.replays)
-        });
-    });
-    drop(bar);
-    let choice = choice.map_err(wrong)?;
+    let choice = search(what_if, &before, &options, args.jobs).map_err(wrong)?;
     export(args, what_if, &choice)?;
     // A part begins without the requests that were outstanding: the whole is the better measure.
     let judged = what_if.part(choice.judged.0, choice.judged.1).what_if;
-    let is_short = what_if.requests() <= options.budget / 4;
+    let is_short = choose::cost(what_if.requests(), what_if.duration) <= options.budget / 4;
     let measured = if is_short { what_if } else { &judged };
     let answer = Answer {
         device: model.to_owned(),
         own_policy: measured.policy().name().to_owned(),
-        reproduction: reproduction(measured).map_err(wrong)?,
+        reproduction: reproduction(measured, options.budget).map_err(wrong)?,
         missing,
         ..Answer::new(what_if, &recorded.objectives, &choice)
     };
@@ -91,16 +85,49 @@ pub(super) fn run(
     Ok(out.text(&answer.text(out))?)
 }
 
-/// Replays a recording as it was, and compares it with what was recorded.
-fn reproduction(what_if: &WhatIf) -> Result<Reproduction, WhatIfError> {
+/// Searches with the replays of each batch on `jobs` threads, by default one for each core.
+fn search(
+    what_if: &WhatIf,
+    before: &Settings,
+    options: &Options,
+    jobs: Option<u16>,
+) -> Result<Choice, WhatIfError> {
+    let cores = || thread::available_parallelism().map_or(1, |cores| cores.get());
+    let jobs = jobs.map_or_else(cores, usize::from);
+    let mut bar = DelayedBar::new(options.budget, "searching");
+    let (mut replays, mut spent) = (0, 0u64);
+    choose::choose(what_if, before, options, &mut |trials: &[Trial<'_>]| {
+        let mut ended = |count: usize, _: usize| {
+            let count = replays + count;
+            bar.set(spent.min(options.budget), || format!("{count} replays"));
+        };
+        let ends = map_parallel(trials, jobs, &mut ended, Trial::run);
+        replays += ends.len();
+        spent += ends.iter().map(Trialed::cost).sum::<u64>();
+        ends
+    })
+}
+
+/// Replays a recording as it was, and compares it with what was recorded; `None` if there is
+/// nothing to replay, or the replay costs more than `most`.
+fn reproduction(what_if: &WhatIf, most: u64) -> Result<Option<Reproduction>, WhatIfError> {
+    // A slice without any request.
+    if what_if.vms.is_empty() {
+        return Ok(None);
+    }
     let mut world = World::new(what_if.scenario(None, &BTreeMap::new())?, None);
-    world.run(&mut |_| {});
+    while !world.is_over() {
+        world.step(&mut |_| {});
+        if choose::cost(world.answered(), world.now()) > most {
+            return Ok(None);
+        }
+    }
     let report = world.report();
     let vms = what_if.vms.iter().zip(&report.vms);
     let pairs: Vec<_> = vms
         .map(|(vm, is)| (vm.recorded, Figures::of_simulated(vm, is, what_if.duration)))
         .collect();
-    Ok(Reproduction::new(&pairs))
+    Ok(Some(Reproduction::new(&pairs)))
 }
 
 /// Writes the files of the judged part under the chosen settings.
@@ -110,6 +137,10 @@ fn export(args: &WhatIfArgs, what_if: &WhatIf, choice: &Choice) -> Result<()> {
         return Ok(());
     }
     let part = what_if.part(choice.judged.0, choice.judged.1);
+    if part.vms.is_empty() {
+        let what = "--fio-json and --hdr-log: the judged slice has no request to write";
+        return Err(Problem::new(what).into());
+    }
     let objectives = part.vms.iter().enumerate();
     let objectives = objectives.map(|(local, &vm)| (local, choice.after.objectives[vm]));
     let scenario = (part.what_if).scenario(Some(&choice.after.policy), &objectives.collect());
@@ -134,13 +165,17 @@ struct Answer {
     /// Ranges of the recording, in seconds since its beginning.
     searched_s: [f64; 2],
     slice_s: [f64; 2],
+    held_out_s: [f64; 2],
     judged_s: [f64; 2],
     replays: u64,
     simulated_requests: u64,
     budget_exhausted: bool,
-    /// True if all promises are kept on the judged part.
+    /// True if all promises are kept on the judged slice.
     all_kept: bool,
-    /// Promises of which the judged part says nothing, because there were too few requests.
+    /// Promises of which the slice that was searched says nothing, because there were too few
+    /// requests.
+    unsearched: Vec<Named>,
+    /// Promises of which the judged slice says nothing.
     unjudged: Vec<Named>,
     /// True if nothing was changed.
     unchanged: bool,
@@ -152,10 +187,13 @@ struct Answer {
     policy: Change,
     vms: Vec<Vm>,
     commands: Vec<String>,
+    /// Differences between the commands and what was simulated.
+    cautions: Vec<String>,
     own_policy: String,
     #[serde(flatten)]
     missing: Missing,
-    reproduction: Reproduction,
+    /// `None` if there is nothing to replay, or the replay takes longer than the budget.
+    reproduction: Option<Reproduction>,
 }
 
 #[derive(Serialize)]
@@ -182,7 +220,7 @@ struct Change {
     after: String,
 }
 
-/// VM with its results on the judged part and on the slice that was searched.
+/// VM with its results on the judged slice and on the one that was searched.
 #[derive(Serialize)]
 struct Vm {
     name: String,
@@ -212,33 +250,31 @@ impl Answer {
             after: outcomes[1].vms[vm].clone(),
         };
         let [before, after] = [&choice.before, &choice.after].map(|it| &it.objectives);
-        // The recording shows how often the limit that it has held requests back, and no other.
-        let is_recorded = |vm: usize| before[vm].limit == recorded[vm].limit;
         let is_unchanged = |vm: usize| after[vm].limit == before[vm].limit;
         let never_binds = |it: &Finding| it.kind == FindingKind::LimitNeverBinds;
-        let known = choice.findings.iter();
-        let known = known.filter(|it| !never_binds(it) || is_recorded(it.vm));
         let found = |finding: &Finding| Found {
             vm: name(finding.vm),
             text: finding_text(&name(finding.vm), &finding.kind, choice),
             command: (never_binds(finding) && is_unchanged(finding.vm))
-                .then(|| apply::remove_limit(what_if, finding.vm)),
+                .then(|| apply::remove_limit(what_if, finding.vm))
+                .flatten(),
             finding: finding.clone(),
         };
         let [_, judged] = &choice.on_judged;
-        let unjudged = judged.promises().filter(|(_, it)| it.kept.is_none());
-        let unjudged: Vec<_> = unjudged.map(|(vm, it)| (vm, it.part)).collect();
+        let applied = apply::commands(what_if, recorded, &choice.after);
         Answer {
             searched_s: seconds(choice.searched),
             slice_s: seconds(choice.slice),
+            held_out_s: seconds(choice.held_out),
             judged_s: seconds(choice.judged),
             replays: choice.replays,
             simulated_requests: choice.requests,
             budget_exhausted: choice.exhausted,
-            all_kept: judged.missed().next().is_none() && unjudged.is_empty(),
-            unjudged: named(&unjudged),
+            all_kept: judged.missed().next().is_none() && choice.unjudged.is_empty(),
+            unsearched: named(&choice.unsearched),
+            unjudged: named(&choice.unjudged),
             unchanged: choice.after == choice.before,
-            findings: known.map(found).collect(),
+            findings: choice.findings.iter().map(found).collect(),
             conflict: named(&choice.conflict),
             hopeless: named(&choice.hopeless),
             policy: Change {
@@ -252,20 +288,19 @@ impl Answer {
                     searched: results(&choice.on_slice, vm),
                 })
                 .collect(),
-            commands: apply::commands(what_if, recorded, &choice.after),
+            commands: applied.commands,
+            cautions: applied.cautions,
             ..Answer::default()
         }
     }
 
     fn text(&self, out: Output) -> String {
         let style = out.style();
-        let span = |[from, to]: [f64; 2]| format!("{from:.0} s to {to:.0} s");
         let mut text = format!(
-            "Searched {} (busiest part {}), judged on {}, which the search did not see.\n\
+            "Searched {}; judged on {}, which the search did not see.\n\
              {} replays with {} requests on {}.\n",
-            span(self.searched_s),
-            span(self.slice_s),
-            span(self.judged_s),
+            slice(self.slice_s, self.searched_s),
+            slice(self.judged_s, self.held_out_s),
             count(self.replays),
             count(self.simulated_requests),
             self.device
@@ -288,6 +323,9 @@ impl Answer {
                 text += &format!("  {command}\n");
             }
         }
+        for caution in &self.cautions {
+            text += &format!("{caution}\n");
+        }
         let idle: Vec<&str> = (self.findings.iter())
             .filter_map(|found| found.command.as_deref())
             .collect();
@@ -297,14 +335,21 @@ impl Answer {
                 text += &format!("  {command}\n");
             }
         }
-        let notes = agreement(&self.own_policy, self.reproduction).into_iter();
-        for note in notes.chain(self.missing.text()) {
+        let notes = match self.reproduction {
+            Some(reproduction) => agreement(&self.own_policy, reproduction),
+            None => vec![
+                "How well the replay reproduces the recording is not known: the judged slice has \
+                 no request, or its replay takes longer than --budget."
+                    .to_owned(),
+            ],
+        };
+        for note in notes.into_iter().chain(self.missing.text()) {
             text += &format!("\n{note}");
         }
         text + "\n"
     }
 
-    /// Returns the attainment of every promise on the judged part.
+    /// Returns the attainment of every promise on the judged slice.
     fn promises(&self) -> Table {
         let policy = &self.policy;
         let [before, after] = match policy.before == policy.after {
@@ -345,7 +390,7 @@ impl Answer {
         table
     }
 
-    /// Returns throughput and latency of every VM on the judged part.
+    /// Returns throughput and latency of every VM on the judged slice.
     fn rates(&self) -> Table {
         let mut table = Table::new([
             ("VM", Align::Left),
@@ -367,8 +412,8 @@ impl Answer {
                 Cell::from(vm.name.as_str()).tone(Tone::Strong),
                 rate(was.iops).into(),
                 rate(is.iops).into(),
-                format!("{:.2}", was.bytes_per_s / 1e6).into(),
-                format!("{:.2}", is.bytes_per_s / 1e6).into(),
+                mb_per_s(was.bytes_per_s).into(),
+                mb_per_s(is.bytes_per_s).into(),
                 duration(was.p50_ns).into(),
                 duration(is.p50_ns).into(),
                 duration(was.p99_ns).into(),
@@ -393,8 +438,12 @@ impl Answer {
             all.collect::<Vec<_>>().join(", ")
         };
         let found = self.conflict.is_empty() && self.hopeless.is_empty();
+        let is_unknown = !self.unjudged.is_empty();
         let mut text = match (found, self.unchanged, missed.is_empty()) {
-            (true, _, true) if !self.unjudged.is_empty() => "All judged promises are kept.\n",
+            (true, _, true) if is_unknown => {
+                "All promises that the judged slice shows are kept; of the others nothing is \
+                 known.\n"
+            }
             (true, true, true) if self.commands.is_empty() => {
                 "All promises are kept as things are: nothing is to be changed.\n"
             }
@@ -403,7 +452,7 @@ impl Answer {
             }
             (true, false, true) => "All promises are kept.\n",
             (true, _, false) => {
-                "All promises are kept on the part that was searched, but not on the judged one: \
+                "All promises are kept on the slice that was searched, but not on the judged one: \
                  the rest of the recording differs, or the margin is too small.\n"
             }
             (false, ..) => "No settings that were tried keep all promises; these come closest.\n",
@@ -417,17 +466,28 @@ impl Answer {
             text += &format!("Missed even while all other VMs are nearly idle: {all}.\n");
         }
         if !missed.is_empty() {
-            text += &format!("Missed on the judged part: {}.\n", missed.join(", "));
+            text += &format!("Missed on the judged slice: {}.\n", missed.join(", "));
         }
-        if !self.unjudged.is_empty() {
-            let all = list(&self.unjudged);
-            text += &format!("Not judged, because the judged part has too few requests: {all}.\n");
+        for (what, promises) in [("searched", &self.unsearched), ("judged", &self.unjudged)] {
+            if !promises.is_empty() {
+                let all = list(promises);
+                text += &format!("Not {what}, for want of requests in its slice: {all}.\n");
+            }
         }
         if self.budget_exhausted {
             text += "The budget ended the search; a larger --budget may find more.\n";
         }
         text
     }
+}
+
+/// Returns a slice and the range that it is of, in words.
+fn slice(slice: [f64; 2], range: [f64; 2]) -> String {
+    let span = |[from, to]: [f64; 2]| format!("{from:.0} s to {to:.0} s");
+    if slice == range {
+        return span(range);
+    }
+    format!("{}, the busiest slice of {}", span(slice), span(range))
 }
 
 /// Returns the part of the judged seconds in which a promise was kept; `-` if it is not made.

@@ -1,6 +1,7 @@
 //! Dumps of ranges, of several sessions, with missing files, for clients that leave.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
 use super::super::DUMPS_MAX;
@@ -75,7 +76,22 @@ fn range(vm: Option<&str>, from: u64, to: u64) -> Range {
         vm: vm.map(str::to_owned),
         from,
         to,
+        scheduled: BTreeSet::new(),
     }
+}
+
+#[test]
+fn a_dump_tells_which_vms_have_a_schedule() {
+    let dir = tempfile::tempdir().expect("a directory");
+    session(dir.path(), 1_000_000_000, 0..10);
+    let with_schedule = Range {
+        scheduled: BTreeSet::from(["backup".to_owned(), "another".to_owned()]),
+        ..range(None, 0, ALL)
+    };
+    let all = dumped(dir.path(), &with_schedule).expect("a recording");
+    let vms = all.header.vms.iter();
+    let vms: Vec<_> = vms.map(|vm| (vm.name.as_str(), vm.scheduled)).collect();
+    assert_eq!(vms, [("oltp", false), ("backup", true)]);
 }
 
 #[test]

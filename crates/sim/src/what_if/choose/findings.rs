@@ -1,7 +1,7 @@
 //! Findings about limits, and about promises that cannot be kept together.
 
 use super::moves::{is_plain, with, with_limit};
-use super::settings::{Outcome, Settings};
+use super::settings::{LIMIT, Outcome, Promises, Settings};
 use super::{Search, Tried};
 use serde::Serialize;
 use tidegate_core::objective::{Limit, Objective};
@@ -115,7 +115,7 @@ impl Search<'_> {
                 return tried;
             }
         }
-        (in_force, self.first().clone())
+        (in_force, self.first.clone())
     }
 
     /// Returns the changes to try one by one.
@@ -158,15 +158,25 @@ impl Search<'_> {
 
     /// Returns all findings: those of the diagnosis, and limits that do nothing.
     pub(super) fn findings(&self) -> Vec<Finding> {
-        let in_force = self.moves.in_force;
+        let (what_if, in_force) = (self.moves.what_if, self.moves.in_force);
         let enforced = in_force.policy.enforces().limit;
-        let vms = self.moves.what_if.vms.iter().enumerate();
-        let limited = vms.filter(|(vm, _)| !in_force.objectives[*vm].limit.is_none());
+        // A limit of which the recording shows what it does, and that may be changed.
+        let is_known = |vm: usize| {
+            let limit = &in_force.objectives[vm].limit;
+            what_if.vms[vm].always_had(limit)
+                && what_if.always_enforced_limits()
+                && !self.moves.fixed[vm]
+        };
+        let vms = what_if.vms.iter().enumerate();
+        let limited = vms
+            .filter(|(vm, recorded)| recorded.stays() && !in_force.objectives[*vm].limit.is_none());
         let idle = limited.filter_map(|(vm, recorded)| {
-            let kind = match enforced {
-                false => FindingKind::LimitNotEnforced,
-                true if recorded.held_back < BINDS => FindingKind::LimitNeverBinds,
-                true => return None,
+            let kind = if !enforced {
+                FindingKind::LimitNotEnforced
+            } else if is_known(vm) && recorded.held_back < BINDS {
+                FindingKind::LimitNeverBinds
+            } else {
+                return None;
             };
             Some(Finding { vm, kind })
         });
@@ -186,7 +196,7 @@ impl Search<'_> {
                 .filter(|(_, promise)| promise.kept.is_some()),
         );
         let mut hopeless = Promises::new();
-        for &(vm, part) in missed.iter().filter(|(_, part)| *part != "limit") {
+        for &(vm, part) in missed.iter().filter(|(_, part)| *part != LIMIT) {
             let Some(alone) = self.alone(settings, outcome, vm) else {
                 continue;
             };
@@ -251,9 +261,6 @@ impl Search<'_> {
         self.moves.capped(&alone, outcome, &others, NEARLY_IDLE)
     }
 }
-
-/// Promises as places of VMs and names of parts.
-pub(super) type Promises = Vec<(usize, &'static str)>;
 
 fn keys<'a>(promises: impl Iterator<Item = (usize, &'a crate::report::Promise)>) -> Promises {
     promises.map(|(vm, promise)| (vm, promise.part)).collect()

@@ -15,8 +15,9 @@
 //! is not made. The result is judged on the rest of the recording, of which the search knows
 //! nothing.
 //!
-//! The budget is counted in simulated requests, not in time: the same recording and seed give the
-//! same answer on every machine.
+//! The budget is counted in simulated requests and seconds, not in time: the same recording and
+//! seed give the same answer on every machine. A search only says which replays it wants
+//! ([`Trial`]); its caller runs them, on as many threads as it likes.
 //!
 //! Sources: successive halving is from Jamieson and Talwalkar, "Non-stochastic best arm
 //! identification and hyperparameter optimization", AISTATS 2016.
@@ -28,7 +29,7 @@ mod trial;
 
 pub use findings::{Finding, FindingKind};
 pub use settings::{Outcome, Settings, VmOutcome};
-pub use trial::Progress;
+pub use trial::{RunAll, Trial, Trialed, cost};
 
 use self::moves::Moves;
 use self::settings::Score;
@@ -42,10 +43,12 @@ use tidegate_policies::policy::PolicySpec;
 const SEARCHED_PERCENT: u64 = 60;
 /// Shortest recording that has room for two parts.
 pub const SHORTEST: Nanos = Nanos::from_secs(10);
-/// Shortest slice of the searched part: less has too few whole seconds to judge by.
-const SLICE_MIN: Nanos = Nanos::from_secs(5);
+/// Shortest slice: less has too few whole seconds to judge by.
+pub(super) const SLICE_MIN: Nanos = Nanos::from_secs(5);
 /// Replays of a whole slice for which the budget must do.
 const REPLAYS: u64 = 120;
+/// Attempts to find a slice of the judged part whose replays stay within their bound.
+const JUDGE_ATTEMPTS: usize = 4;
 /// Policies that are searched to the end.
 const FINALISTS: usize = 3;
 /// Most steps of a policy.
@@ -54,24 +57,25 @@ const STEPS_MAX: usize = 12;
 /// Options of a search.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Requests that may be simulated, which bounds the time.
+    /// Requests that may be simulated, which bounds the time. A simulated second counts as some,
+    /// too.
     pub budget: u64,
-    /// Policies to try; empty for all.
+    /// Policies to choose from; empty for all.
     pub policies: Vec<PolicySpec>,
     /// True for each VM, by its place, whose limit is given.
     pub fixed: Vec<bool>,
-    /// Replays at once.
-    pub jobs: usize,
 }
 
 /// Result of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
-    /// Range of the recording that was searched, and its busiest slice, which was replayed.
+    /// Range of the recording that the search may see.
     pub searched: (Nanos, Nanos),
-    /// Slice of the searched range that was replayed.
+    /// Slice of it that was replayed.
     pub slice: (Nanos, Nanos),
-    /// Range that was judged.
+    /// Range that the search does not see.
+    pub held_out: (Nanos, Nanos),
+    /// Slice of it that was judged.
     pub judged: (Nanos, Nanos),
     /// Settings at the end of the recording, with the promises that were asked for.
     pub before: Settings,
@@ -79,8 +83,13 @@ pub struct Choice {
     pub after: Settings,
     /// Outcome of both on the slice.
     pub on_slice: [Outcome; 2],
-    /// Outcome of both on the judged range.
+    /// Outcome of both on the judged slice.
     pub on_judged: [Outcome; 2],
+    /// Promises of VMs that stay, of which the slice that was searched says nothing, as places of
+    /// VMs and names of parts.
+    pub unsearched: Vec<(usize, &'static str)>,
+    /// Promises of VMs that stay, of which the judged slice says nothing.
+    pub unjudged: Vec<(usize, &'static str)>,
     /// Findings about limits.
     pub findings: Vec<Finding>,
     /// Promises that no settings of the search kept together, as places of VMs and names of parts;
@@ -97,15 +106,16 @@ pub struct Choice {
 }
 
 /// Searches settings for the recording `what_if`, beginning with `before`, those in force with the
-/// promises that must be kept. `progress` is called after every replay.
+/// promises that must be kept. `run_all` runs the replays.
 ///
 /// # Errors
-/// If the recording is too short, or cannot be replayed with `before`.
+/// If the recording is too short, cannot be replayed with `before`, or takes too long to replay for
+/// the budget.
 pub fn choose(
     what_if: &WhatIf,
     before: &Settings,
     options: &Options,
-    progress: &mut dyn FnMut(Progress),
+    run_all: &mut RunAll<'_>,
 ) -> Result<Choice, WhatIfError> {
     if what_if.duration < SHORTEST {
         return Err(WhatIfError::TooShort(what_if.duration));
@@ -113,9 +123,7 @@ pub fn choose(
     // Whole seconds, by which promises are judged.
     let seconds = what_if.duration.0 / Nanos::SECOND.0 * SEARCHED_PERCENT / 100;
     let middle = Nanos::from_secs(seconds);
-    let searched = (Nanos::ZERO, middle);
-    let judged = (middle, what_if.duration);
-    let slice = slice(what_if, searched, options.budget / REPLAYS);
+    let (searched, held_out) = ((Nanos::ZERO, middle), (middle, what_if.duration));
     let fixed: Vec<bool> = (what_if.vms.iter().zip(&options.fixed))
         .map(|(vm, given)| *given || !vm.stays())
         .collect();
@@ -123,68 +131,127 @@ pub fn choose(
         what_if,
         in_force: before,
         fixed: &fixed,
+        policies: &options.policies,
     };
-    let trials = Trials::new(what_if.vms.len(), options, progress);
+    let mut ranges = Ranges {
+        what_if,
+        seen: promised(what_if, before),
+        trials: Trials::new(what_if.vms.len(), options.budget, run_all),
+    };
+    let slice = ranges.slice(searched, before)?;
+    let slices = ranges.rungs(slice);
+    let first = ranges.trials.first(&slices[2], before)?;
     let mut search = Search {
         moves,
-        trials,
-        slices: rungs(what_if, slice),
-        first: None,
-        tried: Vec::new(),
+        ranges,
+        slices,
+        tried: vec![(before.clone(), first.clone())],
+        first,
         found: Vec::new(),
     };
-    let best = search.run(options)?;
-    let judged_part = what_if.part(judged.0, judged.1);
-    let on_judged = search
-        .trials
-        .whatever_it_takes(&judged_part, [before, &best.0])?;
+    let (after, on_slice) = search.run();
+    let (judged, on_judged) = search.ranges.judged(held_out, [before, &after])?;
+    let best = (after, on_slice);
     let (conflict, hopeless) = search.conflict(&best);
-    let (after, after_slice) = best;
+    let (after, on_slice) = best;
+    let trials = &search.ranges.trials;
     Ok(Choice {
         searched,
         slice,
+        held_out,
         judged,
         findings: search.findings(),
         before: before.clone(),
+        unsearched: on_slice.unjudged(what_if, &after),
+        unjudged: on_judged[1].unjudged(what_if, &after),
         after,
-        on_slice: [search.first().clone(), after_slice],
+        on_slice: [search.first.clone(), on_slice],
         on_judged,
         conflict,
         hopeless,
-        replays: search.trials.replays,
-        requests: search.trials.requests,
-        exhausted: search.trials.exhausted,
+        replays: trials.replays,
+        requests: trials.requests,
+        exhausted: trials.exhausted,
     })
 }
 
-/// Returns the busiest slice of a range with about as many requests as a replay may have.
-fn slice(what_if: &WhatIf, range: (Nanos, Nanos), requests: u64) -> (Nanos, Nanos) {
-    let whole = what_if.part(range.0, range.1);
-    let length = u128::from(range.1.since(range.0).0);
-    let share = length * u128::from(requests) / u128::from(whole.what_if.requests().max(1));
-    let length = u64::try_from(share).unwrap_or(u64::MAX);
-    // Whole seconds, as the range has them.
-    let length = Nanos(length / Nanos::SECOND.0 * Nanos::SECOND.0).max(SLICE_MIN);
-    what_if.busiest(range.0, range.1, length)
+/// Returns the VMs that are promised a rate or a latency and stay.
+fn promised(what_if: &WhatIf, before: &Settings) -> Vec<usize> {
+    let vms = what_if.vms.iter().zip(&before.objectives).enumerate();
+    let promised = vms.filter(|(_, (vm, objective))| vm.stays() && !moves::is_plain(objective));
+    promised.map(|(vm, _)| vm).collect()
 }
 
-/// Returns a quarter of a slice, half of it and all of it; no part is shorter than the least.
-fn rungs(what_if: &WhatIf, (from, to): (Nanos, Nanos)) -> [Part; 3] {
-    [4, 2, 1].map(|parts| {
-        let length = Nanos(to.since(from).0 / parts).max(SLICE_MIN);
-        let (from, to) = what_if.busiest(from, to, length);
-        what_if.part(from, to)
-    })
+/// Choice of the parts of a recording that are replayed.
+struct Ranges<'a> {
+    what_if: &'a WhatIf,
+    /// VMs that slices should have requests of.
+    seen: Vec<usize>,
+    trials: Trials<'a>,
+}
+
+impl Ranges<'_> {
+    /// Returns the busiest slice of a range of which the budget allows as many replays as a search
+    /// takes.
+    fn slice(
+        &mut self,
+        range: (Nanos, Nanos),
+        before: &Settings,
+    ) -> Result<(Nanos, Nanos), WhatIfError> {
+        // How many requests a replay has is not known before: that depends on the device.
+        let (from, to) = self.what_if.busiest(range, SLICE_MIN, &self.seen);
+        self.trials.first(&self.what_if.part(from, to), before)?;
+        let length = self.length(range, self.trials.budget / REPLAYS);
+        Ok(self.what_if.busiest(range, length, &self.seen))
+    }
+
+    /// Returns the length of a slice of a range that costs about as much as given, in whole
+    /// seconds.
+    fn length(&self, (from, to): (Nanos, Nanos), most: u64) -> Nanos {
+        let whole = to.since(from);
+        let cost = (self.trials).expected(self.what_if.requests_between(from, to), whole);
+        let share = u128::from(whole.0) * u128::from(most) / u128::from(cost);
+        let length = u64::try_from(share).unwrap_or(u64::MAX);
+        Nanos(length / Nanos::SECOND.0 * Nanos::SECOND.0).max(SLICE_MIN)
+    }
+
+    /// Returns a quarter of a slice, half of it and all of it; no part is shorter than the least.
+    fn rungs(&self, (from, to): (Nanos, Nanos)) -> [Part; 3] {
+        [4, 2, 1].map(|parts| {
+            let length = Nanos(to.since(from).0 / parts).max(SLICE_MIN);
+            let (from, to) = self.what_if.busiest((from, to), length, &self.seen);
+            self.what_if.part(from, to)
+        })
+    }
+
+    /// Replays a range that the search has not seen under both settings, or its busiest slice if
+    /// all of it takes more than the budget once more. Returns what was replayed with the outcomes.
+    fn judged(
+        &mut self,
+        range: (Nanos, Nanos),
+        both: [&Settings; 2],
+    ) -> Result<((Nanos, Nanos), [Outcome; 2]), WhatIfError> {
+        let mut length = self.length(range, self.trials.budget / 2);
+        for _ in 0..JUDGE_ATTEMPTS {
+            let (from, to) = self.what_if.busiest(range, length, &self.seen);
+            match self.trials.judge(&self.what_if.part(from, to), both)? {
+                Ok(outcomes) => return Ok(((from, to), outcomes)),
+                // Settings may let through far more requests than those in force.
+                Err(reached) => length = Nanos(reached.0 / 2).max(SLICE_MIN),
+            }
+        }
+        Err(WhatIfError::Budget(self.trials.budget))
+    }
 }
 
 /// State of a search.
 struct Search<'a> {
     moves: Moves<'a>,
-    trials: Trials<'a>,
+    ranges: Ranges<'a>,
     /// Parts of the recording to replay: a quarter of the slice, half of it, all of it.
     slices: [Part; 3],
     /// Outcome of the settings in force on the slice.
-    first: Option<Outcome>,
+    first: Outcome,
     /// Everything that was tried on the whole slice.
     tried: Vec<Tried>,
     /// Findings of the diagnosis.
@@ -196,37 +263,27 @@ type Tried = (Settings, Outcome);
 
 impl Search<'_> {
     /// Finds the best settings.
-    fn run(&mut self, options: &Options) -> Result<Tried, WhatIfError> {
-        let before = self.moves.in_force.clone();
-        let whole = self.slices[2].clone();
-        let [first] = self.trials.whatever_it_takes(&whole, [&before])?;
-        self.first = Some(first.clone());
-        let mut best = (before.clone(), first);
-        self.tried.push(best.clone());
+    fn run(&mut self) -> Tried {
+        let mut best = (self.moves.in_force.clone(), self.first.clone());
         let diagnosed = self.diagnose();
         if best.1.missed().next().is_none() {
             // All is well: what is not needed is not changed.
-            return Ok(best);
+            return best;
         }
-        for start in self.finalists(options, &diagnosed) {
+        for start in self.finalists(&diagnosed) {
             let found = self.descend(start);
             best = self.better(best, found);
         }
-        if best.1.missed().next().is_some() {
+        if self.score(&best).missed > 0 {
             let params = self.moves.params(&best.0);
             let found = self.best_of(params);
             best = self.better(best, found);
         }
-        Ok(best)
-    }
-
-    /// Outcome of the settings in force on the slice.
-    fn first(&self) -> &Outcome {
-        self.first.as_ref().expect("it is the first replay")
+        best
     }
 
     fn score(&self, (settings, outcome): &Tried) -> Score {
-        outcome.score(settings, self.moves.in_force, self.first())
+        outcome.score(settings, self.moves.in_force, &self.first)
     }
 
     /// Returns `other` if it is better than `best`, and `best` otherwise.
@@ -242,7 +299,7 @@ impl Search<'_> {
         // What was tried is known.
         let is_new = |settings: &Settings| self.tried.iter().all(|(known, _)| known != settings);
         let new: Vec<Settings> = all.into_iter().filter(is_new).collect();
-        let tried = self.trials.try_all(&self.slices[2], new);
+        let tried = self.ranges.trials.try_all(&self.slices[2], new);
         self.tried.extend(tried.iter().cloned());
         let best = |best: Option<Tried>, other: Tried| match best {
             Some(best) => Some(self.better(best, Some(other))),
@@ -252,10 +309,10 @@ impl Search<'_> {
     }
 
     /// Returns the settings to begin the last search with: the best of each of the best policies.
-    fn finalists(&mut self, options: &Options, diagnosed: &Settings) -> Vec<Settings> {
+    fn finalists(&mut self, diagnosed: &Settings) -> Vec<Settings> {
         let in_force = self.moves.in_force;
         let mut all = vec![in_force.clone()];
-        for policy in self.policies(options) {
+        for policy in self.policies() {
             for start in [in_force, diagnosed] {
                 let start = Settings {
                     policy: policy.clone(),
@@ -269,7 +326,7 @@ impl Search<'_> {
             }
         }
         for rung in 0..2 {
-            let tried = self.trials.try_all(&self.slices[rung], all.clone());
+            let tried = self.ranges.trials.try_all(&self.slices[rung], all.clone());
             let Some((_, before)) = tried.iter().find(|(settings, _)| settings == in_force) else {
                 break;
             };
@@ -296,7 +353,7 @@ impl Search<'_> {
             let is_new = finalists
                 .iter()
                 .all(|other| other.policy != settings.policy);
-            if is_new && finalists.len() < FINALISTS {
+            if is_new && self.moves.may_choose(&settings.policy) && finalists.len() < FINALISTS {
                 finalists.push(settings);
             }
         }
@@ -304,16 +361,16 @@ impl Search<'_> {
     }
 
     /// Returns the policies to try: those that were asked for, or all that can be in force.
-    fn policies(&self, options: &Options) -> Vec<PolicySpec> {
+    fn policies(&self) -> Vec<PolicySpec> {
         let has_profile = self.moves.what_if.device.scheduling.profile.is_some();
         let own = &self.moves.in_force.policy;
-        let asked = if options.policies.is_empty() {
+        let asked = if self.moves.policies.is_empty() {
             tidegate_policies::policy::registry()
                 .iter()
                 .map(|info| PolicySpec::named(info.name).expect("registered"))
                 .collect()
         } else {
-            options.policies.clone()
+            self.moves.policies.to_vec()
         };
         // The policy in force keeps its parameters.
         let asked = asked

@@ -1,10 +1,11 @@
 //! Steps of the search: settings that differ from others in one respect.
 
-use super::settings::{Outcome, Settings};
+use super::settings::{Outcome, Settings, is_looser};
 use crate::what_if::{Figures, WhatIf};
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Rate};
 use tidegate_core::part::ParamKind;
 use tidegate_core::policy::Policy as _;
+use tidegate_policies::policy::PolicySpec;
 
 /// VMs that are limited one by one at most: those that use the device most.
 const NEIGHBOURS_MAX: usize = 4;
@@ -26,9 +27,17 @@ pub(super) struct Moves<'a> {
     pub(super) in_force: &'a Settings,
     /// True for VMs whose limits were given, or that are not there any more.
     pub(super) fixed: &'a [bool],
+    /// Policies to choose from; empty for all.
+    pub(super) policies: &'a [PolicySpec],
 }
 
 impl Moves<'_> {
+    /// Returns true if a policy may be chosen.
+    pub(super) fn may_choose(&self, policy: &PolicySpec) -> bool {
+        let named = |other: &PolicySpec| other.name() == policy.name();
+        self.policies.is_empty() || self.policies.iter().any(named)
+    }
+
     /// Returns all settings one step from `from`, whose replay had the `outcome`.
     pub(super) fn around(&self, from: &Settings, outcome: &Outcome) -> Vec<Settings> {
         let mut all = Vec::new();
@@ -65,7 +74,7 @@ impl Moves<'_> {
     fn eased(&self, from: &Settings, vm: usize) -> Vec<Settings> {
         let objective = &from.objectives[vm];
         let mut all = Vec::new();
-        if !objective.limit.is_none() {
+        if !objective.limit.is_none() && from.policy.enforces().limit {
             let raised = scaled(&objective.limit, RAISE);
             all.extend([raised, Limit::NONE].map(|limit| with_limit(from, vm, limit)));
         }
@@ -76,15 +85,19 @@ impl Moves<'_> {
         all
     }
 
-    /// Returns settings in which limits of the search are a little higher.
+    /// Returns settings in which limits of the search are a little higher, but not above those in
+    /// force.
     fn relaxed(&self, from: &Settings) -> Vec<Settings> {
-        let tighter = (0..from.objectives.len()).filter(|&vm| {
-            let limit = &from.objectives[vm].limit;
-            !limit.is_none() && *limit != self.in_force.objectives[vm].limit
+        let pairs = from.objectives.iter().zip(&self.in_force.objectives);
+        let raised = pairs.enumerate().filter_map(|(vm, (is, was))| {
+            let (is, was) = (&is.limit, &was.limit);
+            if is == was || is_looser(is, was) {
+                return None;
+            }
+            let raised = lowest(&scaled(is, RELAX), was);
+            Some(with_limit(from, vm, raised))
         });
-        tighter
-            .map(|vm| with_limit(from, vm, scaled(&from.objectives[vm].limit, RELAX)))
-            .collect()
+        raised.collect()
     }
 
     /// Returns settings in which one change is taken back.
@@ -94,7 +107,7 @@ impl Moves<'_> {
         let mut all: Vec<Settings> = changed
             .map(|(vm, (_, was))| with(from, vm, |objective| *objective = *was))
             .collect();
-        if from.policy != self.in_force.policy {
+        if from.policy != self.in_force.policy && self.may_choose(&self.in_force.policy) {
             all.push(Settings {
                 policy: self.in_force.policy.clone(),
                 ..from.clone()
@@ -132,8 +145,8 @@ impl Moves<'_> {
         figures.iops * spec.positioning.as_secs_f64() + figures.bytes_per_s / bandwidth
     }
 
-    /// Returns settings in which VMs are limited to a part of their throughput in `outcome`; `None`
-    /// if a limit would contradict the VM's promises, or is none.
+    /// Returns settings in which VMs are limited to a part of their throughput in `outcome`, and by
+    /// the limits that they have; `None` if a limit would contradict the VM's promises, or is none.
     pub(super) fn capped(
         &self,
         from: &Settings,
@@ -145,11 +158,11 @@ impl Moves<'_> {
         for &vm in vms {
             let rate = rate_of(&outcome.vms[vm].as_ref()?.figures, part)?;
             let limit = &mut settings.objectives[vm].limit;
-            // A burst would let the VM exceed the new limit.
-            *limit = Limit {
+            let new = Limit {
                 total: rate,
                 ..Limit::NONE
             };
+            *limit = lowest(limit, &new);
         }
         let fine = |vm: &usize| settings.objectives[*vm].validate().is_ok();
         vms.iter().all(fine).then_some(settings)
@@ -193,6 +206,63 @@ pub(super) fn with(from: &Settings, vm: usize, change: impl FnOnce(&mut Objectiv
 /// Returns settings with another limit of a VM.
 pub(super) fn with_limit(from: &Settings, vm: usize, limit: Limit) -> Settings {
     with(from, vm, |objective| objective.limit = limit)
+}
+
+/// Returns the limit that lets through what both let through. It has a burst only if it is one of
+/// them: a burst would let the VM exceed the other.
+fn lowest(one: &Limit, other: &Limit) -> Limit {
+    let total = lower(one.total, other.total);
+    // Rates of one direction above that of both are refused.
+    let direction = |one: Rate, other: Rate| {
+        let rate = lower(one, other);
+        Rate {
+            ops: rate.ops.map(|ops| lower_ops(ops, total.ops)),
+            bytes_per_s: rate.bytes_per_s.map(|it| lower_of(it, total.bytes_per_s)),
+        }
+    };
+    let both = Limit {
+        total,
+        read: direction(one.read, other.read),
+        write: direction(one.write, other.write),
+        burst: None,
+    };
+    let whole = [one, other].into_iter().find(|limit| {
+        let paced = Limit {
+            burst: None,
+            ..**limit
+        };
+        paced == both
+    });
+    whole.copied().unwrap_or(both)
+}
+
+/// Returns the rate that keeps to both rates.
+fn lower(one: Rate, other: Rate) -> Rate {
+    Rate {
+        ops: match (one.ops, other.ops) {
+            (Some(ops), other) => Some(lower_ops(ops, other)),
+            (None, other) => other,
+        },
+        bytes_per_s: match (one.bytes_per_s, other.bytes_per_s) {
+            (Some(rate), other) => Some(lower_of(rate, other)),
+            (None, other) => other,
+        },
+    }
+}
+
+/// Returns the lower number of requests per second. Large requests count as several if they do in
+/// one of both, by the smaller size.
+fn lower_ops(one: OpsRate, other: Option<OpsRate>) -> OpsRate {
+    let Some(other) = other else { return one };
+    let norms = [one.norm, other.norm].into_iter().flatten();
+    OpsRate {
+        per_s: one.per_s.min(other.per_s),
+        norm: norms.min(),
+    }
+}
+
+fn lower_of(one: u64, other: Option<u64>) -> u64 {
+    other.map_or(one, |other| one.min(other))
 }
 
 /// Returns a limit with all rates multiplied by `factor`.
@@ -253,6 +323,51 @@ mod tests {
             assert_eq!(rounded(rate), expected, "{rate}");
         }
         assert!(rounded(f64::MAX) <= Rate::MAX);
+    }
+
+    #[test]
+    fn a_tighter_limit_keeps_what_is_tighter_already() {
+        let burst = Burst {
+            total: Rate::iops(4000),
+            read: Rate::NONE,
+            write: Rate::NONE,
+            length: tidegate_core::time::Nanos::from_secs(10),
+        };
+        let given = Limit {
+            total: Rate::iops(1000),
+            write: Rate::bytes(15_000_000),
+            burst: Some(burst),
+            ..Limit::NONE
+        };
+        let new = Limit {
+            total: Rate::bytes(50_000_000),
+            ..Limit::NONE
+        };
+        let both = lowest(&given, &new);
+        let total = Rate {
+            ops: Rate::iops(1000).ops,
+            ..new.total
+        };
+        let paced = Limit {
+            burst: None,
+            ..given
+        };
+        assert_eq!(both, Limit { total, ..paced });
+        assert!(!is_looser(&both, &given) && !is_looser(&both, &new));
+        assert!(is_looser(&new, &given) && is_looser(&Limit::NONE, &given));
+        assert!(is_looser(&given, &paced) && !is_looser(&paced, &given));
+        // A rate of one direction is not above that of both.
+        let low = Limit {
+            total: Rate::bytes(5_000_000),
+            ..Limit::NONE
+        };
+        assert_eq!(lowest(&given, &low).write, Rate::bytes(5_000_000));
+        // A limit that binds more has its burst.
+        let high = Limit {
+            total: Rate::iops(2000),
+            ..Limit::NONE
+        };
+        assert_eq!(lowest(&given, &high), given);
     }
 
     #[test]

@@ -1,21 +1,20 @@
 //! Settings that a search tries, and how well they did.
 
 use crate::report::Promise;
-use crate::what_if::{Figures, Part, WhatIf, WhatIfError};
-use crate::world::World;
+use crate::what_if::{Figures, WhatIf};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use tidegate_core::objective::Objective;
-use tidegate_core::time::Nanos;
+use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_policies::policy::PolicySpec;
 
-/// Longest time at the beginning of a replay that is not judged: policies learn of the device.
-const WARM_UP_MAX: Nanos = Nanos::from_secs(5);
-/// Part of a replay that is not judged, at most.
-const WARM_UP_PART: u64 = 10;
 /// Cost of each setting that differs from those in force, as a part of the VMs' throughput: a gain
 /// that is smaller is not worth a change.
 const CHANGE_COST: f64 = 0.02;
+
+/// Promises as places of VMs and names of parts.
+pub(super) type Promises = Vec<(usize, &'static str)>;
+
+/// Name of the promise that a limit is.
+pub(super) const LIMIT: &str = "limit";
 
 /// Policy and objectives that are in force all the time.
 #[derive(Clone, PartialEq, Debug)]
@@ -82,34 +81,6 @@ pub(super) struct Score {
     loss: f64,
 }
 
-/// Replays a part under settings that hold all the time.
-///
-/// # Errors
-/// If the settings cannot be in force there.
-pub(super) fn replay(part: &Part, settings: &Settings, vms: usize) -> Result<Outcome, WhatIfError> {
-    let objectives: BTreeMap<usize, Objective> = (part.vms.iter().enumerate())
-        .map(|(local, &place)| (local, settings.objectives[place]))
-        .collect();
-    let mut scenario = part.what_if.scenario(Some(&settings.policy), &objectives)?;
-    let warm_up = Nanos(part.what_if.duration.0 / WARM_UP_PART).min(WARM_UP_MAX);
-    // Promises are judged by whole seconds.
-    scenario.frame.warm_up = Nanos(warm_up.0 / Nanos::SECOND.0 * Nanos::SECOND.0);
-    let mut world = World::new(scenario, None);
-    world.run(&mut |_| {});
-    let report = world.report();
-    let mut outcome = Outcome {
-        vms: vec![None; vms],
-        requests: report.requests,
-    };
-    for (vm, &place) in report.vms.into_iter().zip(&part.vms) {
-        outcome.vms[place] = Some(VmOutcome {
-            figures: Figures::of_rates(&vm.rates),
-            promises: vm.promises,
-        });
-    }
-    Ok(outcome)
-}
-
 /// Returns the part of the judged seconds in which a promise was missed.
 fn missed_part(promise: &Promise) -> f64 {
     promise.missed_s as f64 / promise.judged_s.max(1) as f64
@@ -129,10 +100,40 @@ impl Outcome {
         vms.flat_map(|(place, vm)| vm.promises.iter().map(move |promise| (place, promise)))
     }
 
+    /// Returns the promises of `settings` that nothing judged: their VMs stay, and had too few
+    /// requests. Limits are not among them: who asks for nothing exceeds none.
+    pub(super) fn unjudged(&self, what_if: &WhatIf, settings: &Settings) -> Promises {
+        let vms = settings.objectives.iter().enumerate();
+        let stay = vms.filter(|(vm, _)| what_if.vms[*vm].stays());
+        let promised = stay.flat_map(|(vm, objective)| {
+            let promised =
+                move |(name, is_none): (&'static str, bool)| (!is_none).then_some((vm, name));
+            [
+                ("reservation", objective.reservation.is_none()),
+                ("target", objective.target.is_none()),
+                ("latency", objective.latency.is_none()),
+            ]
+            .into_iter()
+            .filter_map(promised)
+        });
+        let is_judged = |key: &(usize, &'static str)| {
+            let mut promises = self.promises();
+            promises.any(|(vm, promise)| (vm, promise.part) == *key && promise.kept.is_some())
+        };
+        promised.filter(|key| !is_judged(key)).collect()
+    }
+
     /// Returns true if a VM misses a promise other than its limit.
     pub(super) fn suffers(&self, vm: usize) -> bool {
         self.missed()
-            .any(|(place, promise)| place == vm && promise.part != "limit")
+            .any(|(place, promise)| place == vm && promise.part != LIMIT)
+    }
+
+    /// Returns the limit of a VM if it is missed.
+    fn missed_limit(&self, vm: usize) -> Option<&Promise> {
+        let mut missed = self.missed();
+        let is_limit = |(place, promise): &(usize, &Promise)| *place == vm && promise.part == LIMIT;
+        missed.find(is_limit).map(|(_, promise)| promise)
     }
 
     /// Returns the sum over missed promises of the part of the seconds that were missed; with `vm`,
@@ -158,12 +159,41 @@ impl Outcome {
             .collect();
         let mean = losses.iter().sum::<f64>() / losses.len().max(1) as f64;
         let changes = settings.changes_from(in_force) as f64;
+        let mut missed: Vec<&Promise> = self.missed().map(|(_, promise)| promise).collect();
+        // To drop or to raise a limit keeps no promise: one that was missed stays missed.
+        let limits = settings.objectives.iter().zip(&in_force.objectives);
+        for (vm, (is, was)) in limits.enumerate() {
+            if is_looser(&is.limit, &was.limit) && self.missed_limit(vm).is_none() {
+                missed.extend(before.missed_limit(vm));
+            }
+        }
         Score {
-            missed: self.missed().count(),
-            shortfall: self.shortfall(None),
+            missed: missed.len(),
+            shortfall: missed.into_iter().map(missed_part).fold(0.0, |a, b| a + b),
             loss: mean + changes * CHANGE_COST,
         }
     }
+}
+
+/// Returns true if a limit lets through more than another in some respect.
+pub(super) fn is_looser(is: &Limit, was: &Limit) -> bool {
+    let higher = |is: Option<u64>, was: Option<u64>| match (is, was) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(is), Some(was)) => is > was,
+    };
+    let norm = |rate: &Rate| rate.ops.and_then(|ops| ops.norm);
+    let looser = |is: &Rate, was: &Rate| {
+        // Rates of requests of other sizes cannot be compared.
+        let is_other = is.ops.is_some() && was.ops.is_some() && norm(is) != norm(was);
+        is_other
+            || higher(is.ops.map(|ops| ops.per_s), was.ops.map(|ops| ops.per_s))
+            || higher(is.bytes_per_s, was.bytes_per_s)
+    };
+    looser(&is.total, &was.total)
+        || looser(&is.read, &was.read)
+        || looser(&is.write, &was.write)
+        || (is.burst.is_some() && is.burst != was.burst)
 }
 
 /// Returns the part of the throughput that was lost; more throughput makes up for nothing.

@@ -1,7 +1,10 @@
 //! Recordings of scenarios.
 
 use super::read;
+use std::collections::BTreeMap;
 use tidegate_config::model;
+use tidegate_core::objective::Objective;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_recording::Recording;
 use tidegate_sim::report::Report;
 use tidegate_sim::what_if::WhatIf;
@@ -31,4 +34,17 @@ pub(crate) fn prepared(recording: &Recording) -> WhatIf {
     let model = model::built_in(name.expect("a simulated device has a model"));
     let model = model.expect("of the catalogue");
     WhatIf::new(recording, &model, None).expect("it can be replayed")
+}
+
+/// Replays a recording, or a part of it, with other settings; returns the report.
+pub(crate) fn replayed(
+    what_if: &WhatIf,
+    policy: Option<&str>,
+    objectives: &BTreeMap<usize, Objective>,
+) -> Report {
+    let policy = policy.map(|name| PolicySpec::named(name).expect("registered"));
+    let scenario = what_if.scenario(policy.as_ref(), objectives);
+    let mut world = World::new(scenario.expect("it is right"), None);
+    world.run(&mut |_| {});
+    world.report()
 }
