@@ -17,6 +17,12 @@ pub struct Health {
     /// Reasons with their kind and subject, for programs; in the same order as `problems`.
     #[serde(default)]
     pub reasons: Vec<Reason>,
+    /// Version of the daemon; absent from daemons without this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Seconds since the daemon started; absent from daemons without this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_s: Option<u64>,
 }
 
 /// Severity of a [`Reason`], and of the daemon as a whole; ordered from good to bad.
@@ -104,10 +110,13 @@ mod tests {
             status: silent.kind.severity(),
             problems: vec!["device disk0: no answer".to_owned()],
             reasons: vec![silent],
+            version: Some("0.1.0".to_owned()),
+            uptime_s: Some(7),
         };
         let text = r#"{"status":"failing","problems":["device disk0: no answer"],"reasons":[{"#;
-        let reason = r#""kind":"loop_silent","device":"disk0","what":"no answer"}]}"#;
-        round_trip(&health, &format!("{text}{reason}"));
+        let reason = r#""kind":"loop_silent","device":"disk0","what":"no answer"}],"#;
+        let daemon = r#""version":"0.1.0","uptime_s":7}"#;
+        round_trip(&health, &format!("{text}{reason}{daemon}"));
         let early: Health = serde_json::from_str(r#"{"status":"ok","problems":[]}"#)
             .expect("daemons that give no reasons");
         assert_eq!((early.status, early.reasons), (Severity::Ok, Vec::new()));

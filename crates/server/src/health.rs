@@ -1,5 +1,7 @@
 //! Health report: reasons why the daemon, a disk or a VM is degraded or failing.
 
+use std::time::Duration;
+
 use tidegate_api::disk::{Inactive, hang_notice};
 use tidegate_api::health::{Health, Reason, ReasonKind, Severity};
 use tidegate_core::engine::OTHER_SILENCE_TIMEOUT;
@@ -14,13 +16,16 @@ use crate::history::Status;
 /// which a disk with only flushes in flight is taken to hang.
 const OLD_IO: Nanos = Nanos(2 * OTHER_SILENCE_TIMEOUT.0);
 
-/// Returns the health report with these reasons; its status is the worst severity among them.
-pub(crate) fn report(reasons: Vec<Reason>) -> Health {
+/// Returns the health report of a daemon that has run for `uptime`, with these reasons; its status
+/// is the worst severity among them.
+pub(crate) fn report(reasons: Vec<Reason>, uptime: Duration) -> Health {
     let severities = reasons.iter().map(|reason| reason.kind.severity());
     Health {
         status: severities.max().unwrap_or(Severity::Ok),
         problems: reasons.iter().map(sentence).collect(),
         reasons,
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        uptime_s: Some(uptime.as_secs()),
     }
 }
 
@@ -135,6 +140,7 @@ mod tests {
             history_failed(status(Some("no space left")))
                 .into_iter()
                 .collect(),
+            Duration::ZERO,
         );
         assert_eq!(report.status, Severity::Degraded);
         let expected = "the history cannot be written: no space left";
@@ -151,7 +157,10 @@ mod tests {
         ];
         for state in states {
             device.vms[1].disks[0].activation = Some(state);
-            assert_eq!(report(device_reasons(&device)).status, Severity::Ok);
+            assert_eq!(
+                report(device_reasons(&device), Duration::ZERO).status,
+                Severity::Ok
+            );
         }
         device.vms[1].disks[0].activation = Some(ActivationState::LockedElsewhere);
         let reasons = device_reasons(&device);
@@ -160,8 +169,11 @@ mod tests {
         };
         assert_eq!(reason.kind, ReasonKind::DiskLocked);
         assert_eq!(reason.export.as_deref(), Some("db"));
-        let report = report(reasons);
-        assert_eq!(report.status, Severity::Degraded);
+        let report = report(reasons, Duration::from_secs(90));
+        assert_eq!(
+            (report.status, report.uptime_s),
+            (Severity::Degraded, Some(90))
+        );
         let problem = &report.problems[0];
         assert!(problem.starts_with("vm db, export db: not served: another process"));
     }

@@ -290,7 +290,7 @@ pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiR
 
 pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let reasons = api.health_reasons().await?;
-    let health = health::report(reasons);
+    let health = health::report(reasons, api.plane.uptime());
     let code = match health.status {
         Severity::Ok | Severity::Degraded => StatusCode::OK,
         Severity::Failing => StatusCode::SERVICE_UNAVAILABLE,

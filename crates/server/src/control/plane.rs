@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_api::health::Reason;
@@ -58,6 +59,9 @@ pub(crate) trait Inventory {
 
     /// Counts of half-open connections and of handshakes that failed.
     fn handshakes(&self) -> HandshakeCounts;
+
+    /// Returns the time since the daemon started.
+    fn uptime(&self) -> Duration;
 
     /// Returns the problems that the devices' snapshots do not show.
     fn problems(&self) -> Vec<Reason>;
@@ -257,6 +261,10 @@ impl Inventory for DaemonHandle {
 
     fn handshakes(&self) -> HandshakeCounts {
         self.half_open().counts()
+    }
+
+    fn uptime(&self) -> Duration {
+        DaemonHandle::devices(self).uptime()
     }
 
     fn problems(&self) -> Vec<Reason> {

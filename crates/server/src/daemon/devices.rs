@@ -1,7 +1,7 @@
 //! Devices of a daemon, and the messages to their event loops.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::oneshot;
@@ -69,16 +69,26 @@ impl DeviceEntry {
 #[derive(Debug)]
 pub struct DeviceTable {
     entries: Vec<DeviceEntry>,
+    /// Time at which the daemon started to serve them.
+    started: Instant,
 }
 
 impl DeviceTable {
     pub(super) fn new(entries: Vec<DeviceEntry>) -> DeviceTable {
-        DeviceTable { entries }
+        DeviceTable {
+            entries,
+            started: Instant::now(),
+        }
     }
 
     /// Returns all devices.
     pub fn entries(&self) -> &[DeviceEntry] {
         &self.entries
+    }
+
+    /// Returns the time since the daemon started to serve the devices.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Returns the name of a device.

@@ -1,5 +1,7 @@
 //! Simulated daemon.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use tidegate_core::policy::Policy;
 use tidegate_core::transfers::{Class, Transfer, TransferOutcome, TransferStatus};
@@ -240,6 +242,10 @@ impl Inventory for Pretended {
 
     fn history(&self) -> Option<Arc<History>> {
         self.history.clone()
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::ZERO
     }
 
     fn recordings(&self) -> Arc<Recordings> {
