@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tidegate_api::error::ErrorBody;
+use tidegate_api::health::Health;
 use tidegate_server::tls;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -235,6 +236,24 @@ impl Client {
     /// Sends a `GET` request.
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
         answered(self.ask(Method::GET, path, Bytes::new(), TIMEOUT)?)
+    }
+
+    /// Asks for the daemon's health, which is also an answer where the daemon cannot go on (503).
+    ///
+    /// # Errors
+    /// If the daemon does not answer, or answers otherwise.
+    pub(crate) fn health(&self) -> Result<Health> {
+        let (status, body) = self.ask(Method::GET, "/healthz", Bytes::new(), TIMEOUT)?;
+        let is_health = status.is_success() || status == StatusCode::SERVICE_UNAVAILABLE;
+        match serde_json::from_slice(&body) {
+            Ok(health) if is_health => Ok(health),
+            _ => read(answered((status, body))?),
+        }
+    }
+
+    /// Returns the place of the control API, for people.
+    pub(crate) fn place(&self) -> String {
+        self.endpoint.to_string()
     }
 
     /// Sends a `GET` request and waits at most `timeout` for the answer.

@@ -13,6 +13,41 @@ pub(crate) fn in_words(background: bool, objective: &ObjectiveView) -> String {
     }
 }
 
+/// Returns an objective in as few characters as can be read: `>=120IOPS <30ms w50`. `>=` is a
+/// reservation, `=` a target, `<=` a limit, `<` a latency bound, `w` a weight and `g:` a group.
+pub(crate) fn in_brief(background: bool, objective: &ObjectiveView) -> String {
+    let mut parts: Vec<String> = background
+        .then(|| "background".to_owned())
+        .into_iter()
+        .collect();
+    let mut add = |sign: &str, value: Option<String>| {
+        parts.extend(value.map(|value| format!("{sign}{}", value.replace(' ', ""))));
+    };
+    add(">=", objective.reservation.clone());
+    add("=", objective.target.clone());
+    add("<", objective.latency.clone());
+    let limits = objective
+        .limit
+        .as_ref()
+        .map(|limit| by_direction(&limit.rates));
+    add(
+        "<=",
+        limits.map(|limits| limits.join(",").replace(" of ", ":")),
+    );
+    let weight = Some(objective.weight).filter(|weight| *weight != Objective::DEFAULT_WEIGHT);
+    add("w", weight.map(|weight| weight.to_string()));
+    add(
+        "g:",
+        objective.group.as_ref().map(|group| group.name.clone()),
+    );
+    let priority = Some(&objective.priority).filter(|class| **class != default_priority());
+    add("", priority.cloned());
+    match parts.is_empty() {
+        true => format!("w{}", objective.weight),
+        false => parts.join(" "),
+    }
+}
+
 /// Returns the promises of an objective beyond the default weight; may be empty.
 fn promised(objective: &ObjectiveView) -> String {
     let mut parts = Vec::new();
@@ -82,5 +117,31 @@ mod tests {
         };
         let view = LimitView { rates, burst: None };
         assert_eq!(limit(&view), "500 IOPS, 15 MB/s of writes");
+    }
+
+    #[test]
+    fn a_brief_objective_has_no_blanks_within_its_parts() {
+        let mut objective = ObjectiveView {
+            weight: Objective::DEFAULT_WEIGHT,
+            priority: default_priority(),
+            ..ObjectiveView::default()
+        };
+        assert_eq!(in_brief(false, &objective), "w100");
+        assert_eq!(in_brief(true, &objective), "background");
+        objective.reservation = Some("120 IOPS @ 16 KiB".to_owned());
+        objective.latency = Some("30 ms".to_owned());
+        objective.limit = Some(LimitView {
+            rates: RatesView {
+                total: Some("500 IOPS, 20 MB/s".to_owned()),
+                read: None,
+                write: Some("15 MB/s".to_owned()),
+            },
+            burst: None,
+        });
+        objective.weight = 50;
+        assert_eq!(
+            in_brief(false, &objective),
+            ">=120IOPS@16KiB <30ms <=500IOPS,20MB/s,15MB/s:writes w50"
+        );
     }
 }

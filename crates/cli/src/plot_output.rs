@@ -24,11 +24,7 @@ pub(crate) fn draw(out: Output, plots: &[Plot], ascii: bool) -> Result<()> {
         width,
         height: (width / 4).clamp(12, 24),
         style: out.style(),
-        glyphs: if ascii {
-            Glyphs::Ascii
-        } else {
-            glyphs(|name| std::env::var_os(name))
-        },
+        glyphs: glyphs_of(ascii),
     };
     for plot in plots {
         out.text(&(plot.render(&screen) + "\n"))?;
@@ -60,6 +56,14 @@ fn width() -> usize {
         .map(|size| usize::from(size.ws_col))
         .filter(|columns| *columns > 0)
         .unwrap_or(WIDTH)
+}
+
+/// Returns the glyphs of this process's terminal; `ascii` overrides the locale.
+pub(crate) fn glyphs_of(ascii: bool) -> Glyphs {
+    match ascii {
+        true => Glyphs::Ascii,
+        false => glyphs(|name| std::env::var_os(name)),
+    }
 }
 
 /// Returns the glyphs that the locale supports; `variable` reads an environment variable. The first

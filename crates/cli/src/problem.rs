@@ -176,7 +176,7 @@ pub(crate) fn report(error: &anyhow::Error) {
 }
 
 /// Returns the text of an error: message, causes, place and help.
-fn text(error: &anyhow::Error) -> String {
+pub(crate) fn text(error: &anyhow::Error) -> String {
     // Errors of these types print their own places and help.
     let speaks_for_itself = error.is::<Problem>()
         || error.is::<Problems>()

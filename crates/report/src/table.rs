@@ -40,12 +40,12 @@ impl Cell {
     }
 
     /// Returns the text.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Returns the tone.
-    pub(crate) fn tone_of(&self) -> Tone {
+    pub fn tone_of(&self) -> Tone {
         self.tone
     }
 
@@ -162,28 +162,40 @@ impl Table {
 
     /// Formats the table; every line is ended, and none has trailing spaces.
     pub fn render(&self, style: Style) -> String {
-        let laid_out = self.lay_out(style);
-        // One line for each row of cells: no cell has a line break, and none is wrapped.
-        let mut lines = laid_out.lines();
         let mut out = String::new();
-        let mut cells = |out: &mut String, cells: &[Cell]| {
-            let line = lines.next().unwrap_or_default();
-            paint(out, &line, cells, style);
-        };
-        if let Some(headings) = &self.headings {
-            cells(&mut out, headings);
-            out.push('\n');
-        }
-        for row in &self.rows {
-            match row {
-                Row::Cells(row) => cells(&mut out, row),
-                Row::Line(cell) => {
-                    out.push_str(&style.paint(cell.tone, &style.group_digits(&cell.text)));
-                }
+        for line in self.lines(style) {
+            for piece in &line {
+                out.push_str(&style.paint(piece.tone, &piece.text));
             }
             out.push('\n');
         }
         out
+    }
+
+    /// Returns the lines of the table as pieces that each have one tone, for output that has
+    /// colours of its own. The pieces of a line joined are the line that
+    /// [`render`](Table::render) gives without colours.
+    pub fn lines(&self, style: Style) -> Vec<Vec<Cell>> {
+        let laid_out = self.lay_out(style);
+        // One line for each row of cells: no cell has a line break, and none is wrapped.
+        let mut lines = laid_out.lines();
+        let mut cells = |cells: &[Cell]| {
+            let line = lines.next().unwrap_or_default();
+            pieces(&line, cells, style)
+        };
+        let headings = self
+            .headings
+            .iter()
+            .map(|headings| Row::Cells(headings.clone()));
+        let rows = headings.chain(self.rows.iter().cloned());
+        rows.map(|row| match row {
+            Row::Cells(row) => cells(&row),
+            Row::Line(cell) => vec![Cell {
+                text: style.group_digits(&cell.text),
+                tone: cell.tone,
+            }],
+        })
+        .collect()
     }
 
     /// Aligns headings and rows of cells, without their tones.
@@ -215,8 +227,18 @@ impl Table {
     }
 }
 
-/// Appends a laid-out line in which each of `cells` gets its colour, without trailing spaces.
-fn paint(out: &mut String, line: &str, cells: &[Cell], style: Style) {
+/// Divides a laid-out line into its cells with their tones and the blanks between them, without
+/// trailing spaces.
+fn pieces(line: &str, cells: &[Cell], style: Style) -> Vec<Cell> {
+    let mut pieces = Vec::new();
+    let mut push = |text: &str, tone| {
+        if !text.is_empty() {
+            pieces.push(Cell {
+                text: text.to_owned(),
+                tone,
+            });
+        }
+    };
     let mut rest = line;
     for cell in cells.iter().filter(|cell| !cell.text.is_empty()) {
         let text = style.group_digits(&cell.text);
@@ -225,11 +247,12 @@ fn paint(out: &mut String, line: &str, cells: &[Cell], style: Style) {
         let Some((blanks, behind)) = rest.split_once(&text) else {
             break;
         };
-        out.push_str(blanks);
-        out.push_str(&style.paint(cell.tone, &text));
+        push(blanks, Tone::Normal);
+        push(&text, cell.tone);
         rest = behind;
     }
-    out.push_str(rest.trim_end());
+    push(rest.trim_end(), Tone::Normal);
+    pieces
 }
 
 #[cfg(test)]

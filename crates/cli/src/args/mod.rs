@@ -16,6 +16,7 @@ mod report;
 mod schedule;
 mod simulator;
 mod token;
+mod top;
 mod trace;
 mod transfer;
 mod value;
@@ -58,6 +59,7 @@ pub(crate) use simulator::{
     ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
 };
 pub(crate) use token::{AddTokenArgs, TokenCommand};
+pub(crate) use top::{ObjectiveLine, SortColumn, TopArgs};
 pub(crate) use trace::{
     SampleUnit, TraceCommand, TraceConvertArgs, TraceCutArgs, TraceInfoArgs, TraceLintArgs,
     TraceReadArgs, TraceRewriteArgs, TraceScaleArgs,
@@ -90,6 +92,7 @@ use crate::completion;
   tidegate vm set oltp --reservation \"120 IOPS\"
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate vm add dss --disk \"path=dss.raw,size=20 GiB,create=sparse\"
+  tidegate top                        devices, VMs and their promises, on a screen
   tidegate stats --follow             throughput and latency of each VM
   tidegate report --last 1h           the last hour as a page for a browser"
 )]
@@ -101,16 +104,16 @@ pub(crate) struct Args {
 }
 
 /// Commands that talk to a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 12] = [
+const ASK_THE_DAEMON: [&str; 13] = [
     "vm", "export", "transfer", "job", "device", "disk", "policy", "record", "stats", "history",
-    "report", "token",
+    "report", "token", "top",
 ];
 /// Subcommands of `policy` that need no daemon.
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose result is always one table.
 const HAVE_CSV: [&str; 3] = ["sim", "sweep", "history"];
 /// Commands whose output is a log or a script, so that `--output` has no effect.
-const HAVE_NO_RESULTS: [&str; 4] = ["serve", BACKEND, "report", "completions"];
+const HAVE_NO_RESULTS: [&str; 5] = ["serve", BACKEND, "top", "report", "completions"];
 
 /// Command of a vhost-user back-end.
 const BACKEND: &str = "vhost-user-blk";
@@ -402,6 +405,8 @@ pub(crate) enum Command {
   tidegate stats --follow -o json | jq '.vms[].iops'"
     )]
     Stats(StatsArgs),
+    /// Watch devices, VMs and their promises on a screen that is kept up to date
+    Top(TopArgs),
     /// Show what a VM or device did, and where its time went, second by second
     History(HistoryArgs),
     /// Write what VMs and devices did as a page for a browser

@@ -47,6 +47,7 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("disk fault list", true, true, false),
         ("disk forget", true, true, false),
         ("stats", true, true, false),
+        ("top", true, false, false),
         ("history x", true, true, true),
         ("report", true, false, false),
         ("token add", true, true, false),

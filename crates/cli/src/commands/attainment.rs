@@ -11,13 +11,28 @@ pub(super) fn cell(parts: &[AttainmentView]) -> Cell {
         .filter(|part| part.kept == Some(false))
         .map(|part| format!("{} {}", part.part, share(part)))
         .collect();
-    let judged = parts.iter().filter(|part| part.kept.is_some());
-    // The daemon sends finite percentages, so any two compare.
-    let worst = judged.min_by(|a, b| a.kept_percent.partial_cmp(&b.kept_percent).expect("finite"));
-    match (worst, missed.is_empty()) {
+    match (worst(parts), missed.is_empty()) {
         (None, _) => Cell::from("-"),
         (Some(worst), true) => Cell::from(format!("kept {}", share(worst))).tone(Tone::Good),
         (Some(_), false) => Cell::from(format!("missed: {}", missed.join(", "))).tone(Tone::Bad),
+    }
+}
+
+/// Returns the judged part that was kept least; `None` if none is judged.
+pub(super) fn worst(parts: &[AttainmentView]) -> Option<&AttainmentView> {
+    let judged = parts.iter().filter(|part| part.kept.is_some());
+    // The daemon sends finite percentages, so any two compare.
+    judged.min_by(|a, b| a.kept_percent.partial_cmp(&b.kept_percent).expect("finite"))
+}
+
+/// Returns the verdict on all parts of an objective in one word: `kept`, `missed`, or `-` where
+/// nothing is judged.
+pub(super) fn mark(parts: &[AttainmentView]) -> Cell {
+    let is_missed = parts.iter().any(|part| part.kept == Some(false));
+    match worst(parts) {
+        None => Cell::from("-").tone(Tone::Faint),
+        Some(_) if is_missed => Cell::from("missed").tone(Tone::Bad),
+        Some(_) => Cell::from("kept").tone(Tone::Good),
     }
 }
 

@@ -169,6 +169,19 @@ fn promise_properties(table: &mut Table, device: &DeviceView) {
     }
 }
 
+/// Returns in one cell what is wrong with a device's promises, or with the device; empty if nothing
+/// is.
+pub(super) fn warning(device: &DeviceView) -> Cell {
+    if let Some(down) = &device.stepped_down {
+        return Cell::from(reduced_promises(down)).tone(Tone::Bad);
+    }
+    match (device.feasibility, &device.drift) {
+        (Some(feasibility), _) if !feasibility.fits => feasibility_text(device),
+        (_, Some(drift)) if drift.direction.is_some() => drift_text(drift),
+        _ => Cell::default(),
+    }
+}
+
 /// Returns the promises that are reduced because the device is slow, such as "background, 2 latency
 /// bounds: the device is slower than promised".
 fn reduced_promises(down: &SteppedDownView) -> String {

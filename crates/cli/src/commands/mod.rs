@@ -16,6 +16,7 @@ mod policy;
 mod precision;
 mod profile;
 mod promises;
+mod rates;
 mod record;
 mod report;
 mod reproduce;
@@ -25,6 +26,7 @@ mod sim;
 mod stats;
 mod sweep;
 mod token;
+mod top;
 mod torture;
 mod trace;
 mod transfer;
@@ -64,6 +66,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Policy(command) => policy::run(command, &args.global, out),
         Command::Record(command) => record::run(&command, &client()?, out),
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
+        Command::Top(options) => top::run(&options, &args.global, out),
         Command::History(args) => history::run(&args, &client()?, out),
         Command::Report(args) => report::run(&args, &client()?),
         Command::Sim(sim) => sim::run(&sim, out),

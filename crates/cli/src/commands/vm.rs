@@ -136,7 +136,7 @@ pub(super) fn change(args: &PartArgs) -> ObjectiveChange {
 }
 
 /// Returns the table of a VM's objective, disks and state.
-fn describe(vm: &VmView) -> Table {
+pub(super) fn describe(vm: &VmView) -> Table {
     let mut table = Table::properties();
     table
         .property("VM", Cell::from(vm.name.as_str()).tone(Tone::Strong))
@@ -282,8 +282,19 @@ fn connections(vm: &VmView) -> Cell {
     }
 }
 
-/// Returns tables of what was counted since the daemon started.
+/// Returns what was counted since the daemon started, as text.
 fn history(stats: &VmStatsView, style: Style) -> String {
+    let tables = tables(stats);
+    if tables.is_empty() {
+        return "\nNo requests yet.\n".to_owned();
+    }
+    let text = |table: &Table| format!("\n{}", table.render(style));
+    tables.iter().map(text).collect()
+}
+
+/// Returns tables of what was counted since the daemon started: operations, times, and what the
+/// time was spent on. None is empty; there are none before the first request.
+pub(super) fn tables(stats: &VmStatsView) -> Vec<Table> {
     let mut operations = Table::new([
         ("OPERATION", Align::Left),
         ("REQUESTS", Align::Right),
@@ -315,7 +326,7 @@ fn history(stats: &VmStatsView, style: Style) -> String {
         ]);
     }
     if operations.is_empty() {
-        return "\nNo requests yet.\n".to_owned();
+        return Vec::new();
     }
     let mut times = Table::new([
         ("TIME", Align::Left),
@@ -345,10 +356,8 @@ fn history(stats: &VmStatsView, style: Style) -> String {
     }
     let tables = [operations, times, spent(stats)];
     // Nothing is spent yet where requests took no measurable time, as on a device in memory.
-    let tables = tables.iter().filter(|table| !table.is_empty());
-    tables
-        .map(|table| format!("\n{}", table.render(style)))
-        .collect()
+    let tables = tables.into_iter().filter(|table| !table.is_empty());
+    tables.collect()
 }
 
 /// Returns a row of a histogram's mean, quantiles and maximum.

@@ -37,6 +37,7 @@ mod tenants;
 mod tls;
 mod tls_control;
 mod tool;
+mod top;
 mod transfers;
 mod tuning;
 mod verify;

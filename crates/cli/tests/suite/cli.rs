@@ -340,6 +340,9 @@ fn wrong_arguments_end_with_two_and_help_teaches() {
         assert_eq!(output.status.code(), Some(2), "{interval}");
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
     }
+    let message = stderr(&tidegate(&["top"]));
+    assert!(message.contains("needs a terminal"), "{message}");
+    assert!(message.contains("tidegate stats"), "{message}");
     let message = stderr(&tidegate(&["demo", "--policy", "mclok"]));
     assert!(message.contains("mclock"), "{message}");
     let short = tidegate(&["demo", "--seconds", "8"]);

@@ -4,7 +4,7 @@ mod csv;
 mod plots;
 mod table;
 
-pub(super) use table::{per_s, requests, time_and_offset};
+pub(super) use table::{per_s, requests, time, time_and_offset};
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -72,7 +72,7 @@ fn status(client: &Client, out: Output) -> Result<()> {
 }
 
 /// Returns a span of time in whole seconds, minutes or hours.
-fn span(ms: u64) -> String {
+pub(super) fn span(ms: u64) -> String {
     match ms / 1000 {
         seconds @ ..120 => format!("{seconds} s"),
         seconds @ ..7200 => format!("{} min", seconds / 60),

@@ -72,15 +72,20 @@ fn list(client: &Client, out: Output) -> Result<()> {
         ("I/O CLASS", Align::Left),
         ("FORECAST", Align::Left),
     ]);
-    for vm in &all {
-        // A running transfer hides the last one, so that each VM has one row.
-        match (&vm.transfer, &vm.last) {
-            (Some(transfer), _) => _ = table.row(running_row(vm, transfer)),
-            (None, Some(transfer)) => _ = table.row(ended_row(vm, transfer)),
-            (None, None) => {}
-        }
+    for row in all.iter().filter_map(row) {
+        table.row(row);
     }
     Ok(out.table(&table)?)
+}
+
+/// Returns the row of a VM: its running transfer or the last one, so that each VM has one row;
+/// `None` if it has had no transfer.
+pub(super) fn row(vm: &VmTransfersView) -> Option<[Cell; 8]> {
+    match (&vm.transfer, &vm.last) {
+        (Some(transfer), _) => Some(running_row(vm, transfer)),
+        (None, Some(transfer)) => Some(ended_row(vm, transfer)),
+        (None, None) => None,
+    }
 }
 
 /// Returns the row of a running transfer.

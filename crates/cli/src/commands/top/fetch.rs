@@ -1,0 +1,109 @@
+//! Requests to the daemon, on threads of their own, so that a daemon that is slow or down never
+//! keeps a key waiting.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use anyhow::Result;
+use hyper::Method;
+use jiff::Timestamp;
+use tidegate_api::device::DeviceView;
+use tidegate_api::history::HistoryView;
+use tidegate_api::query::{HistoryQuery, StatsQuery, percent_encode};
+use tidegate_api::vm::VmView;
+
+use super::answers::Answers;
+use super::change::Change;
+use super::event::Event;
+use crate::client::{Client, read};
+use crate::problem;
+
+/// Time from the first answers to the second, so that rates are shown soon.
+const FIRST: Duration = Duration::from_millis(300);
+/// Span of a VM's history that is asked for: as much as the screen can show.
+const HISTORY_FROM: &str = "-15m";
+
+/// Returns the present time in milliseconds since 1970.
+pub(super) fn now_ms() -> u64 {
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
+}
+
+/// Asks the daemon for everything that one refresh needs.
+///
+/// # Errors
+/// If it does not answer one of the requests.
+pub(super) fn answers(client: &Client) -> Result<Answers> {
+    let devices: Vec<DeviceView> = read(client.get("/v1/devices")?)?;
+    let vms = read(client.get("/v1/vms")?)?;
+    let with_buckets = StatsQuery {
+        buckets: true,
+        interval: None,
+    };
+    let stats = read(client.get(&format!("/v1/stats{with_buckets}"))?)?;
+    let transfers = read(client.get("/v1/jobs")?)?;
+    let health = client.health()?;
+    let seconds = devices.iter().filter_map(|device| {
+        // A history that is turned off is an error, and no reason to show nothing.
+        let seconds = history(client, "devices", &device.name, "-3s", "1s");
+        Some((device.name.clone(), seconds.ok()?))
+    });
+    Ok(Answers {
+        at_ms: now_ms(),
+        health,
+        device_seconds: seconds.collect(),
+        devices,
+        vms,
+        stats,
+        transfers,
+    })
+}
+
+fn history(client: &Client, kind: &str, name: &str, from: &str, step: &str) -> Result<HistoryView> {
+    let query = HistoryQuery {
+        from: Some(from.to_owned()),
+        to: None,
+        step: Some(step.to_owned()),
+    };
+    let name = percent_encode(name);
+    read(client.get(&format!("/v1/{kind}/{name}/history{query}"))?)
+}
+
+/// Asks for answers `every` so often, and at once when woken, until nobody wants them.
+pub(super) fn poll(client: &Client, every: Duration, wake: &Receiver<()>, events: &Sender<Event>) {
+    let mut wait = FIRST.min(every);
+    loop {
+        match wake.recv_timeout(wait) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let answers = answers(client).map_err(|error| problem::text(&error));
+        if events.send(Event::Answers(Box::new(answers))).is_err() {
+            return;
+        }
+        wait = every;
+    }
+}
+
+/// Asks for the history of VMs as they are named.
+pub(super) fn histories(client: &Client, names: &Receiver<String>, events: &Sender<Event>) {
+    for name in names {
+        // Without a history the last minutes fill as they pass.
+        if let Ok(history) = history(client, "vms", &name, HISTORY_FROM, "10s")
+            && events.send(Event::History(history)).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Makes changes as they come.
+pub(super) fn changes(client: &Client, changes: &Receiver<Change>, events: &Sender<Event>) {
+    for change in changes {
+        let answer = client.change(Method::PATCH, &change.path, &change.body);
+        let vm = answer.and_then(read::<VmView>);
+        let vm = vm.map_err(|error| problem::text(&error));
+        if events.send(Event::Changed(Box::new(vm))).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `tidegate top`: devices, VMs and their promises on a screen that is kept up to date.
+//!
+//! [`model`] is made from the daemon's answers, [`app`] has what keys do, [`screen`] draws both
+//! into a buffer of characters; none of them does I/O. [`fetch`] asks the daemon and [`terminal`]
+//! has the terminal, on threads that send [`Event`]s to the loop here.
+
+mod answers;
+mod app;
+mod change;
+mod event;
+mod fetch;
+#[cfg(test)]
+mod fixture;
+mod line;
+mod model;
+mod rows;
+mod screen;
+mod terminal;
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::tz::TimeZone;
+
+use self::answers::Answers;
+use self::app::{App, Request};
+use self::change::Change;
+use self::event::Event;
+use self::rows::Choice;
+use self::screen::Look;
+use self::terminal::Screen;
+use crate::args::{Global, TopArgs};
+use crate::output::Output;
+use crate::plot_output;
+use crate::problem::Problem;
+
+/// Longest time without a new frame: the age of old values is shown in seconds.
+const REDRAW: Duration = Duration::from_secs(1);
+
+pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
+    terminal::check()?;
+    let client = global.client()?;
+    // Before the screen is taken: where no daemon listens, that is all there is to say.
+    let first = fetch::answers(&client)?;
+    check_device(args.device.as_deref(), &first)?;
+    let choice = Choice {
+        sort: args.sort,
+        reverse: args.reverse,
+        filter: args.filter.clone(),
+        device: args.device.clone(),
+    };
+    let interval_ms = u64::try_from(args.interval.as_millis()).unwrap_or(u64::MAX);
+    let mut app = App::new(choice, interval_ms, client.place(), TimeZone::system());
+    app.update(Ok(first));
+    let look = Look {
+        colours: out.style(),
+        glyphs: plot_output::glyphs_of(args.ascii),
+    };
+    // Signals first: one that comes while the terminal is taken is to give it back.
+    let signals = terminal::signals()?;
+    let mut screen = Screen::take()?;
+    let (events, received) = mpsc::channel();
+    let (waker, wake) = mpsc::channel();
+    let (changes, changes_received) = mpsc::channel();
+    let (names, names_received) = mpsc::channel();
+    let every = args.interval;
+    let history_client = global.client()?;
+    let change_client = global.client()?;
+    spawn(&events, |_| signals());
+    spawn(&events, terminal::keys);
+    spawn(&events, move |events| {
+        fetch::poll(&client, every, &wake, events)
+    });
+    spawn(&events, move |events| {
+        fetch::histories(&history_client, &names_received, events);
+    });
+    spawn(&events, move |events| {
+        fetch::changes(&change_client, &changes_received, events);
+    });
+    let mut asked = BTreeSet::new();
+    loop {
+        for vm in &app.model().vms {
+            if asked.insert(vm.view.name.clone()) {
+                let _ = names.send(vm.view.name.clone());
+            }
+        }
+        screen.draw(|frame| screen::draw(frame, &mut app, look, fetch::now_ms()))?;
+        let event = match received.recv_timeout(REDRAW) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        for event in std::iter::once(event).chain(received.try_iter()) {
+            if let Event::Changed(_) = &event {
+                let _ = waker.send(());
+            }
+            if handle(event, &mut app, &mut screen, &changes)?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Takes an event in; `None` if it is the end.
+fn handle(
+    event: Event,
+    app: &mut App,
+    screen: &mut Screen,
+    changes: &Sender<Change>,
+) -> Result<Option<()>> {
+    let request = match event {
+        Event::End => return Ok(None),
+        Event::Key(key) => app.key(key),
+        Event::Resized => None,
+        Event::Answers(answers) => {
+            app.update(*answers);
+            None
+        }
+        Event::History(history) => {
+            app.fill(&history);
+            None
+        }
+        Event::Changed(result) => {
+            app.changed(*result);
+            None
+        }
+    };
+    match request {
+        None => {}
+        Some(Request::Quit) => return Ok(None),
+        Some(Request::Suspend) => screen.suspend()?,
+        Some(Request::Redraw) => screen.clear()?,
+        Some(Request::Change(change)) => _ = changes.send(change),
+    }
+    Ok(Some(()))
+}
+
+/// Runs `work` on a thread whose end, expected or not, ends the program: without one of its
+/// threads the screen would stand still.
+fn spawn(events: &Sender<Event>, work: impl FnOnce(&Sender<Event>) + Send + 'static) {
+    struct EndsWith(Sender<Event>);
+    impl Drop for EndsWith {
+        fn drop(&mut self) {
+            let _ = self.0.send(Event::End);
+        }
+    }
+    let events = EndsWith(events.clone());
+    thread::spawn(move || work(&events.0));
+}
+
+/// Checks that the daemon has the device of `--device`.
+fn check_device(wanted: Option<&str>, first: &Answers) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let names = first.devices.iter().map(|device| device.name.as_str());
+    let names: Vec<&str> = names.collect();
+    if names.contains(&wanted) {
+        return Ok(());
+    }
+    let help = format!("there are: {}", names.join(", "));
+    let what = format!("no such device: {wanted:?}");
+    Err(Problem::new(what).help(help).into())
+}

@@ -1,0 +1,72 @@
+//! Table of devices.
+
+use tidegate_report::{Cell, Tone};
+use tidegate_units::human::{duration, rate};
+
+use super::canvas::{Canvas, width_of};
+use super::grid::{Column, fit, headings, row};
+use crate::commands::device;
+use crate::commands::top::app::App;
+use crate::commands::top::model::DeviceRow;
+
+/// Part of the page that devices take at most, so that VMs have room.
+const MOST_OF_HEIGHT: usize = 3;
+
+/// Draws the devices and returns the number of rows used.
+pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App) -> usize {
+    let shown = app.model().devices.iter();
+    let shown: Vec<&DeviceRow> = match &app.choice.device {
+        None => shown.collect(),
+        Some(name) => shown.filter(|row| row.view.name == *name).collect(),
+    };
+    let notes = shown
+        .iter()
+        .map(|row| width_of(device::warning(&row.view).text()));
+    let columns = [
+        Column::left("DEVICE", 10, 9).up_to(20),
+        Column::left("POLICY", 8, 4).up_to(20),
+        Column::right("IOPS", 5, 8),
+        Column::right("MB/S", 5, 7),
+        Column::right("BUSY", 5, 6),
+        Column::right("IN FLIGHT", 9, 5),
+        Column::right("WAITING", 7, 3),
+        Column::right("P99", 7, 5),
+        Column::left("", 10, 1).up_to(notes.max().unwrap_or(0)),
+    ];
+    let widths = fit(&columns, canvas.width());
+    headings(canvas, 0, &columns, &widths, None);
+    let room = (canvas.height() / MOST_OF_HEIGHT).max(1);
+    for (i, row_of) in shown.iter().take(room).enumerate() {
+        row(canvas, 1 + i, &columns, &widths, &cells(row_of));
+    }
+    let mut used = 1 + shown.len().min(room);
+    if shown.len() > room {
+        let text = format!(
+            "{} more devices: d shows one after the other",
+            shown.len() - room
+        );
+        canvas.text((0, used), canvas.width(), &text, Tone::Faint);
+        used += 1;
+    }
+    used
+}
+
+fn cells(row: &DeviceRow) -> [Cell; 9] {
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), rate);
+    let view = &row.view;
+    // The depth in force, which is the configured one unless it is adapted.
+    let depth = view.adapted_depth.unwrap_or(view.depth);
+    [
+        Cell::from(view.name.as_str()).tone(Tone::Strong),
+        view.policy.name.as_str().into(),
+        number(row.iops).into(),
+        number(row.mb_s).into(),
+        row.busy_percent
+            .map_or("-".to_owned(), |percent| format!("{percent:.0} %"))
+            .into(),
+        format!("{} / {depth}", view.in_flight).into(),
+        view.queued.to_string().into(),
+        row.p99_ns.map_or("-".to_owned(), duration).into(),
+        device::warning(view),
+    ]
+}

@@ -1,0 +1,214 @@
+//! Screens as they are drawn, character by character.
+//!
+//! `golden/*.txt` holds screens of the fixture's daemon in terminals of several sizes.
+//! `TIDEGATE_BLESS=1` writes them anew, to be looked at before they are committed.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::Modifier;
+use tidegate_report::{Glyphs, Style};
+
+use super::*;
+use crate::commands::top::fixture;
+
+const LOOK: Look = Look {
+    colours: Style::Plain,
+    glyphs: Glyphs::Unicode,
+};
+
+/// Returns the cells of a screen that is drawn `late_ms` after its values came.
+fn cells(app: &mut App, (width, height): (u16, u16), look: Look, late_ms: u64) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("in memory");
+    let now_ms = app.model().at_ms() + late_ms;
+    let frame = terminal.draw(|frame| draw(frame, app, look, now_ms));
+    frame.expect("in memory").buffer.clone()
+}
+
+/// Returns the rows of a screen without trailing blanks.
+fn rows(buffer: &Buffer) -> Vec<String> {
+    let row = |y| -> String {
+        let mut row = String::new();
+        let mut x = 0;
+        while x < buffer.area.width {
+            let symbol = buffer[(x, y)].symbol();
+            row.push_str(symbol);
+            // The cell behind a wide character is a part of it.
+            x += width_of(symbol).max(1) as u16;
+        }
+        row.trim_end().to_owned()
+    };
+    (0..buffer.area.height).map(row).collect()
+}
+
+fn text(app: &mut App, size: (u16, u16)) -> String {
+    rows(&cells(app, size, LOOK, 0)).join("\n") + "\n"
+}
+
+fn press(app: &mut App, keys: &str) {
+    for c in keys.chars() {
+        let code = match c {
+            '\n' => KeyCode::Enter,
+            '↓' => KeyCode::Down,
+            c => KeyCode::Char(c),
+        };
+        app.key(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+}
+
+/// Compares a screen with its file.
+#[track_caller]
+fn compare(name: &str, drawn: &str) {
+    let directory = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/src/commands/top/screen/golden"
+    );
+    let path = format!("{directory}/{name}.txt");
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        std::fs::write(&path, drawn).expect("the sources can be written");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(drawn, expected, "{name}: see golden/{name}.txt");
+}
+
+#[test]
+fn pages_fit_terminals_of_every_size() {
+    for (page, keys) in [
+        ("vms", ""),
+        ("vm", "↓\n"),
+        ("delays", "m"),
+        ("transfers", "t"),
+        ("help", "?"),
+        ("edit", "↓e"),
+    ] {
+        for (size, columns, lines) in [("80x24", 80, 24), ("120x40", 120, 40), ("60x16", 60, 16)] {
+            let mut app = fixture::app();
+            press(&mut app, keys);
+            compare(&format!("{page}-{size}"), &text(&mut app, (columns, lines)));
+        }
+    }
+}
+
+#[test]
+fn a_terminal_of_any_size_is_drawn_on() {
+    for keys in ["", "↓\n", "m", "t", "?", "↓e", "/oltp"] {
+        for (width, height) in [
+            (1, 1),
+            (29, 50),
+            (30, 6),
+            (31, 7),
+            (45, 9),
+            (300, 3),
+            (250, 80),
+        ] {
+            let mut app = fixture::app();
+            press(&mut app, keys);
+            app.changed(Err("error: one\n  help: two\n".repeat(9)));
+            let drawn = text(&mut app, (width, height));
+            assert_eq!(drawn.lines().count(), usize::from(height));
+        }
+    }
+    assert!(text(&mut fixture::app(), (20, 5)).starts_with("needs 30 x 6"));
+}
+
+#[test]
+fn old_values_stay_and_are_said_to_be_old() {
+    let mut app = fixture::app();
+    app.update(Err(
+        "error: no daemon listens\n  help: start one\n".to_owned()
+    ));
+    let drawn = rows(&cells(&mut app, (80, 24), LOOK, 12_000));
+    assert_eq!(
+        drawn[1],
+        "values are 12 s old: no daemon listens; trying again"
+    );
+    assert!(drawn.iter().any(|row| row.starts_with("oltp")), "{drawn:?}");
+    let colours = Look {
+        colours: Style::Colour,
+        ..LOOK
+    };
+    let buffer = cells(&mut app, (80, 24), colours, 12_000);
+    let oltp = drawn.iter().position(|row| row.starts_with("oltp"));
+    let y = oltp.expect("a row") as u16;
+    assert!(buffer[(0, y)].modifier.contains(Modifier::DIM));
+    // A daemon that hangs gives no error, and its values get old all the same.
+    let mut app = fixture::app();
+    assert_ne!(rows(&cells(&mut app, (80, 24), LOOK, 9_000)), drawn);
+    let hanging = rows(&cells(&mut app, (80, 24), LOOK, 9_000));
+    assert!(
+        hanging[1].starts_with("values are 9 s old: "),
+        "{hanging:?}"
+    );
+    // A paused screen is old on purpose.
+    press(&mut app, " ");
+    let paused = rows(&cells(&mut app, (80, 24), LOOK, 9_000));
+    assert!(paused[0].contains("PAUSED"), "{paused:?}");
+    assert!(!paused.iter().any(|row| row.contains("old")), "{paused:?}");
+}
+
+#[test]
+fn without_colours_the_selection_and_verdicts_are_seen() {
+    let mut app = fixture::app();
+    let buffer = cells(&mut app, (80, 24), LOOK, 0);
+    let has_colour = buffer.content().iter().any(|cell| {
+        cell.fg != ratatui::style::Color::Reset || cell.bg != ratatui::style::Color::Reset
+    });
+    assert!(!has_colour, "NO_COLOR");
+    let bulk = rows(&buffer).iter().position(|row| row.starts_with("bulk"));
+    let y = bulk.expect("a row") as u16;
+    assert!(buffer[(0, y)].modifier.contains(Modifier::REVERSED));
+    assert!(rows(&buffer)[usize::from(y)].contains("missed"));
+}
+
+#[test]
+fn a_hostile_name_cannot_move_the_cursor_or_turn_a_row_around() {
+    let name = "x\u{1b}[2J\u{202e}evil\nrow\u{9b}2J";
+    let mut app = fixture::app();
+    let mut answers = fixture::answers(2);
+    name.clone_into(&mut answers.vms[0].name);
+    name.clone_into(&mut answers.stats.vms[0].vm);
+    name.clone_into(&mut answers.transfers[0].vm);
+    let culprit = &mut answers.stats.vms[0].waited_behind[0].vm;
+    name.clone_into(culprit);
+    answers.devices[0].vms = vec![name.to_owned()];
+    let group = tidegate_api::objective::GroupView {
+        name: name.to_owned(),
+        weight: 7,
+    };
+    answers.vms[0].objective.group = Some(group);
+    app.update(Ok(answers));
+    for keys in ["", "↓\n", "m", "t", "v↓e", "/\u{202e}"] {
+        press(&mut app, keys);
+        app.message = Some((Tone::Bad, name.to_owned()));
+        let drawn = text(&mut app, (120, 40));
+        let is_order = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!drawn.contains(is_order), "{keys}: {drawn:?}");
+        assert!(drawn.contains("evil"), "{keys}: {drawn}");
+    }
+}
+
+#[test]
+fn in_ascii_every_character_is_ascii() {
+    let ascii = Look {
+        glyphs: Glyphs::Ascii,
+        ..LOOK
+    };
+    for keys in ["", "↓\n", "m", "t", "?", "e"] {
+        let mut app = fixture::app();
+        press(&mut app, keys);
+        let drawn = rows(&cells(&mut app, (80, 24), ascii, 0)).join("\n");
+        assert!(drawn.is_ascii(), "{keys}: {drawn}");
+    }
+}
+
+#[test]
+fn the_cursor_stands_where_something_is_typed() {
+    let mut app = fixture::app();
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("in memory");
+    press(&mut app, "/ol");
+    let drawn = terminal.draw(|frame| draw(frame, &mut app, LOOK, 0));
+    drawn.expect("in memory");
+    let place = terminal.get_cursor_position().expect("in memory");
+    assert_eq!((place.x, place.y), ("filter: ol".len() as u16, 23));
+}
