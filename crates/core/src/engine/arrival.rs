@@ -6,6 +6,7 @@ use crate::slots::mark;
 use crate::view::{
     Cold, Life, MergeSearch, NIL, NewRequest, Queues, count_arrival, enter_lane, flag, state,
 };
+use tidegate_base::device::DeviceStats;
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
 
@@ -73,7 +74,7 @@ fn take_request(
     if is_sampled | (with.since < now) {
         let cold = &mut reqs.cold[slot as usize];
         let request = ([vm, of_vm.arrived, slot], with.since, is_sampled);
-        mark_arrival(&mut engine.interference, [now, device.idle], cold, request);
+        mark_arrival(&mut engine.interference, (now, device), cold, request);
     }
     if with.judged {
         let arrival = (with.since, with.len, of_vm.answered);
@@ -117,7 +118,7 @@ fn arrived_with_others(
     if is_sampled || with.since < now {
         let cold = &mut reqs.cold[slot as usize];
         let request = ([with.vm, vms[vm].arrived, slot], with.since, is_sampled);
-        mark_arrival(&mut engine.interference, [now, device.idle], cold, request);
+        mark_arrival(&mut engine.interference, (now, device), cold, request);
     }
     if with.judged && with.op != Op::Flush {
         let request = (with.since, with.len, vms[vm].answered);
@@ -141,7 +142,7 @@ fn arrived_with_others(
 #[inline(never)]
 fn mark_arrival(
     interference: &mut Interference,
-    [now, idle]: [Nanos; 2],
+    (now, device): (Nanos, &DeviceStats),
     cold: &mut Cold,
     (request, since, is_sampled): ([u32; 3], Nanos, bool),
 ) {
@@ -150,7 +151,7 @@ fn mark_arrival(
         interference.waited_for_admission(request[2], outside);
         cold.waited_outside(outside);
     }
-    if is_sampled && interference.begin([now, since, idle], request) {
+    if is_sampled && interference.begin([now, device.idle_time(now)], request) {
         cold.marks |= mark::SAMPLED;
     }
 }

@@ -4,7 +4,7 @@ use super::Engine;
 use super::directory::LeftClient;
 use super::in_flight::{end_shares, mark};
 use crate::attainment::Circumstances;
-use crate::interference::{Answered, Interference};
+use crate::interference::{Answered, Interference, KnownWait};
 use crate::roles::{Event, Interests};
 use crate::slots::mark as request_mark;
 use crate::stats::{Answer, Ledger};
@@ -111,7 +111,8 @@ fn end_marked(
             served: cold.served_at(),
             succeeded: cold.error.is_none(),
         };
-        interference.end([now, device.idle], device.seeks, &answered);
+        let times = [now, device.idle_time(now)];
+        interference.end(times, device.seeks, &answered);
     }
     account
 }
@@ -136,6 +137,13 @@ fn hung_io_ended(engine: &mut Engine, first: u32, reqs: u32) {
         engine.interference.hangs(slot);
         slot = engine.view.queues.reqs.hot[slot as usize].chain_next;
     }
+}
+
+/// Ends a disk's flush in flight, behind which those that came meanwhile have waited.
+#[cold]
+fn flush_ended(engine: &mut Engine, disk: u32) {
+    engine.flushes_have_waited(disk, KnownWait::OwnFlush);
+    engine.flushes.end(disk);
 }
 
 /// Returns whether a request is complete: all of it was started and has ended, and it does not go
@@ -235,6 +243,19 @@ fn transfer_done(engine: &mut Engine, vm: u32) {
 }
 
 impl Engine {
+    /// Tells the samples among a disk's waiting flushes what they have waited for up to now.
+    pub(super) fn flushes_have_waited(&mut self, disk: u32, cause: KnownWait) {
+        let Queues {
+            now, device, reqs, ..
+        } = &self.view.queues;
+        let times = [*now, device.idle_time(*now)];
+        for slot in self.flushes.waiting(reqs, disk) {
+            if reqs.cold[slot as usize].marks & request_mark::SAMPLED != 0 {
+                self.interference.has_waited(slot, cause, times);
+            }
+        }
+    }
+
     /// Takes the completion of a device I/O.
     ///
     /// # Panics
@@ -275,7 +296,7 @@ impl Engine {
             self.revive(disk);
         }
         if op == Op::Flush {
-            self.flushes.end(disk);
+            flush_ended(self, disk);
         }
         if reqs == 1 && outcome.is_ok() {
             // Fast path: almost every I/O is one request that succeeds.

@@ -91,6 +91,18 @@ impl FlushLane {
         }
     }
 
+    /// Iterates over the requests that wait in a disk's queue.
+    pub(super) fn waiting<'a>(
+        &self,
+        reqs: &'a Requests,
+        disk: u32,
+    ) -> impl Iterator<Item = u32> + use<'a> {
+        let queue = &self.queues[disk as usize];
+        let next = |&slot: &u32| Some(reqs.hot[slot as usize].chain_next);
+        let waiting = core::iter::successors(Some(queue.first), next);
+        waiting.take(queue.count as usize)
+    }
+
     /// Takes the next disk that has its turn and for which `may` holds; the others lose their turns
     /// until [`FlushLane::revive`] or the end of their flush in flight.
     pub(super) fn next_disk(&mut self, may: impl Fn(u32) -> bool) -> Option<u32> {

@@ -29,6 +29,7 @@
 use super::Engine;
 use super::active::ActivePolicy;
 use super::in_flight::{InFlightIo, leave_shares, mark};
+use crate::interference::KnownWait;
 use crate::roles::{Event, Interests};
 use crate::view::View;
 use tidegate_base::request::{IoError, Op};
@@ -274,6 +275,7 @@ impl Engine {
         let parked = hung.hung.swap_remove(at).parked;
         self.any_hung = !hung.hung.is_empty();
         self.active.unpark(&mut self.view, parked);
+        self.flushes_have_waited(disk, KnownWait::HungDisk);
         self.flushes.revive(disk);
     }
 

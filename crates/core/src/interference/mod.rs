@@ -59,13 +59,28 @@ struct Sample {
     vm: u32,
     /// Requests for which it stands.
     weight: u32,
-    /// Position of the trail at its arrival.
-    from: u32,
-    arrived: Nanos,
-    /// Total idle time of the device at its arrival.
+    /// Time at which the engine took it, or up to which its wait is known already. All before
+    /// that is no part of what the trail is asked for.
+    from: Nanos,
+    /// Position of the trail at that time.
+    position: u32,
+    /// Total idle time of the device at that time.
     idle: Nanos,
+    /// Nanoseconds of its wait for a flush of its own disk.
+    own: u64,
+    /// Nanoseconds of its wait for a disk that hung.
+    slow: u64,
     /// The disk of the request hung meanwhile.
     hung: bool,
+}
+
+/// Cause of a wait that needs no I/Os of the trail to be known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KnownWait {
+    /// For the flush of the request's own disk that was in flight.
+    OwnFlush,
+    /// For a disk that hung.
+    HungDisk,
 }
 
 /// Answered request, as its slot and its account describe it.
@@ -151,13 +166,13 @@ impl Interference {
         self.sampler.is_due(vm, arrived)
     }
 
-    /// Begins to sample the request in a slot, number `arrived` of its VM. Returns whether there
-    /// was room for it.
+    /// Begins to sample the request in a slot, number `arrived` of its VM. `idle`: total idle time
+    /// of the device up to now. Returns whether there was room for the sample.
     #[cold]
     #[inline(never)]
     pub(crate) fn begin(
         &mut self,
-        [now, since, idle]: [Nanos; 3],
+        [now, idle]: [Nanos; 2],
         [vm, arrived, request]: [u32; 3],
     ) -> bool {
         let samples = &self.samples;
@@ -173,9 +188,11 @@ impl Interference {
             request,
             vm,
             weight,
-            from: self.trail.position() & POSITIONS,
-            arrived: since,
+            from: now,
+            position: self.position(),
             idle,
+            own: 0,
+            slow: 0,
             hung: false,
         });
         true
@@ -239,7 +256,25 @@ impl Interference {
         }
     }
 
-    /// Ends the sample of a request that was answered.
+    /// Records the cause of the wait so far of the request in a slot, if the request is sampled.
+    /// What it waits from now on is found as usual.
+    #[cold]
+    pub(crate) fn has_waited(&mut self, request: u32, cause: KnownWait, [now, idle]: [Nanos; 2]) {
+        let position = self.position();
+        let sample = self.samples.iter_mut().find(|it| it.request == request);
+        let Some(sample) = sample else {
+            return;
+        };
+        let known = match cause {
+            KnownWait::OwnFlush => &mut sample.own,
+            KnownWait::HungDisk => &mut sample.slow,
+        };
+        *known += now.since(sample.from).0;
+        (sample.from, sample.position, sample.idle) = (now, position, idle);
+    }
+
+    /// Ends the sample of a request that was answered. `idle`: total idle time of the device up to
+    /// now.
     #[cold]
     #[inline(never)]
     pub(crate) fn end(&mut self, [now, idle]: [Nanos; 2], serial: bool, of: &Answered) {
@@ -254,9 +289,19 @@ impl Interference {
         }
         let idle = idle.since(sample.idle).0;
         let end = self.position();
-        let before = self.trail.composition(sample.from, of.served, &self.costs);
+        let before = self
+            .trail
+            .composition(sample.position, of.served, &self.costs);
         let after = self.trail.composition(of.served, end, &self.costs);
-        let Account { queued, device, .. } = *of.account;
+        let whole = before.with(&after);
+        // A request that was split waits between its parts as well.
+        let waited_for = if before.total == 0 { &whole } else { &before };
+        let Account {
+            queued,
+            deliberate,
+            device,
+            ..
+        } = *of.account;
         let (waits, inside) = if sample.hung {
             let slow = |time: Nanos| Parts {
                 slow: time.0,
@@ -264,24 +309,25 @@ impl Interference {
             };
             (slow(queued), slow(device))
         } else {
-            let whole = before.with(&after);
-            let busy = now.since(sample.arrived).0.saturating_sub(idle);
+            let busy = now.since(sample.from).0.saturating_sub(idle);
             // A time that a limit of the VM's own or the dispatcher's choice took says nothing of
             // the device's pace.
-            if of.account.regulated + of.account.deliberate == Nanos::ZERO {
+            if of.account.regulated + deliberate == Nanos::ZERO {
                 let learns = (busy, whole.total, whole.ios);
-                self.costs.learn_pace(now, sample.arrived, learns);
+                self.costs.learn_pace(now, sample.from, learns);
             }
-            // A request that was split waits between its parts as well.
-            let waited_for = if before.total == 0 { &whole } else { &before };
-            let waits = split::of_wait(queued.0, idle, waited_for, of.vm, &self.costs);
+            // The device is idle while the dispatcher waits on purpose, which is not queueing.
+            let idle = idle.saturating_sub(deliberate.0);
+            let known = (sample.own, sample.slow);
+            let waits = split::of_wait(queued.0, known, idle, waited_for, of.vm, &self.costs);
             let what = (of.op, of.len, of.vm);
             let usual = &mut self.usual;
             let inside = usual.divide(what, device.0, &after, serial, &self.costs);
             usual.learn(now, of.op, of.len, device.0);
             (waits, inside)
         };
-        self.add_to_row(of.vm, sample.weight, [(&before, waits), (&after, inside)]);
+        let phases = [(waited_for, waits), (&after, inside)];
+        self.add_to_row(of.vm, sample.weight, phases);
     }
 
     /// Adds the parts of a sample's wait and of its time inside the device to its VM's row.

@@ -37,8 +37,29 @@ fn in_proportion(time: u64, own: u64, others: u64) -> (u64, u64) {
     }
 }
 
-/// Divides the time before the device. `idle`: time in which the device had no I/O meanwhile.
-pub(super) fn of_wait(wait: u64, idle: u64, ended: &Composition, vm: u32, costs: &Costs) -> Parts {
+/// Divides the time before the device. `known`: time of it behind a flush of the request's own
+/// disk, and behind a disk that hung; `idle`: time in the rest in which the device had no I/O;
+/// `ended`: I/Os that ended in the rest.
+pub(super) fn of_wait(
+    wait: u64,
+    (own, slow): (u64, u64),
+    idle: u64,
+    ended: &Composition,
+    vm: u32,
+    costs: &Costs,
+) -> Parts {
+    let own = own.min(wait);
+    let slow = slow.min(wait - own);
+    let parts = of_unknown_wait(wait - own - slow, idle, ended, vm, costs);
+    Parts {
+        own: parts.own + own,
+        slow: parts.slow + slow,
+        ..parts
+    }
+}
+
+/// Divides a wait by the I/Os that ended in it.
+fn of_unknown_wait(wait: u64, idle: u64, ended: &Composition, vm: u32, costs: &Costs) -> Parts {
     if ended.total == 0 {
         // No I/O ended: the request did not wait for the device.
         return Parts {
@@ -186,14 +207,18 @@ mod tests {
     #[test]
     fn a_wait_is_divided_by_the_ios_that_ended_meanwhile() {
         let costs = costs();
-        let parts = of_wait(8000, 0, &ended(10, 30, &costs), 0, &costs);
+        let none = (0, 0);
+        let parts = of_wait(8000, none, 0, &ended(10, 30, &costs), 0, &costs);
         assert_eq!((parts.own, parts.others, parts.slow), (2000, 6000, 0));
         // Four I/Os usually take 800; more than three times that is no work of theirs.
-        let parts = of_wait(1_000_000, 5000, &ended(1, 3, &costs), 0, &costs);
+        let parts = of_wait(1_000_000, none, 5000, &ended(1, 3, &costs), 0, &costs);
         assert_eq!((parts.own, parts.others), (600, 1800));
         assert_eq!((parts.slow, parts.rest), (992_600, 5000));
-        let parts = of_wait(700, 0, &ended(0, 0, &costs), 0, &costs);
+        let parts = of_wait(700, none, 0, &ended(0, 0, &costs), 0, &costs);
         assert_eq!(parts.rest, 700);
+        // What is known of the wait is not asked of the trail.
+        let parts = of_wait(9000, (600, 400), 0, &ended(10, 30, &costs), 0, &costs);
+        assert_eq!((parts.own, parts.others, parts.slow), (2600, 6000, 400));
     }
 
     #[test]
@@ -221,6 +246,7 @@ mod tests {
         #[test]
         fn parts_add_up(
             time in 0u64..1 << 50,
+            known in (0u64..1 << 50, 0u64..1 << 50),
             idle in 0u64..1 << 50,
             own in 0u32..100,
             others in 0u32..100,
@@ -230,7 +256,7 @@ mod tests {
             let costs = costs();
             let ended = ended(own, others, &costs);
             let sum = |parts: Parts| parts.own + parts.others + parts.slow + parts.rest;
-            prop_assert_eq!(sum(of_wait(time, idle, &ended, 0, &costs)), time);
+            prop_assert_eq!(sum(of_wait(time, known, idle, &ended, 0, &costs)), time);
             let mut usual = UsualTimes::new();
             usual.learn(Nanos(1), Op::Read, 4096, learnt);
             let parts = usual.divide((Op::Read, 4096, 0), time, &ended, is_serial, &costs);

@@ -4,7 +4,7 @@ use crate::common::{Driver, Guest, World, config, limited, policy};
 use tidegate_core::engine::SilenceTimeouts;
 use tidegate_core::interference::{Class, Interval, VmTimes};
 use tidegate_core::objective::{Objective, Rate};
-use tidegate_core::request::{Op, VmId};
+use tidegate_core::request::{Op, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::registry;
 
@@ -110,6 +110,124 @@ fn a_stall_is_the_devices_and_nobodys() {
     assert!(slow > Nanos(2 * SECOND), "{interval:?}");
 }
 
+/// Asks for a read of 4 KiB, at a place that adjoins no other one's.
+fn ask(driver: &mut Driver, guest: Guest, at: u64) {
+    (driver.ask(guest.client, Op::Read, at << 20, 4096)).expect("there is room");
+}
+
+/// Has a guest read a hundred times, 50 ms apart, 1 ms each: its requests are all sampled then,
+/// which those of a new VM are not, and it is known what the device needs.
+fn accustom(driver: &mut Driver, guest: Guest) {
+    for n in 0..100 {
+        driver.now += Nanos(50 * MS);
+        ask(driver, guest, n);
+        driver.dispatch(1);
+        driver.now += Nanos(MS);
+        driver.end_all();
+        driver.answers();
+    }
+}
+
+/// Interval since `before`.
+fn since(driver: &Driver, vm: VmId, before: &VmTimes) -> Interval {
+    Interval::between(before, &driver.engine.vms().times(vm))
+}
+
+/// Has two reads come at once, the first of which takes 2 s with the device, at a depth of one.
+fn stall(driver: &mut Driver, guest: Guest) -> Interval {
+    let before = driver.engine.vms().times(guest.vm);
+    driver.now += Nanos(5 * SECOND);
+    [0, 1].iter().for_each(|&n| ask(driver, guest, n));
+    driver.dispatch(1);
+    driver.now += Nanos(2 * SECOND);
+    driver.end_all();
+    driver.dispatch(1);
+    driver.now += Nanos(MS);
+    driver.drain();
+    since(driver, guest.vm, &before)
+}
+
+#[test]
+fn a_stall_after_idleness_is_known_as_one() {
+    let mut world = World::with_config(config(1, 0), "fifo", MS);
+    let guest = world.guest(&Objective::default());
+    accustom(&mut world.driver, guest);
+    let interval = stall(&mut world.driver, guest);
+    assert!(part(&interval, Class::SlowDevice) > 0.99, "{interval:?}");
+}
+
+#[test]
+fn time_before_admission_says_nothing_of_the_devices_pace() {
+    let mut world = World::with_config(config(1, 0), "fifo", MS);
+    let guest = world.guest(&Objective::default());
+    let driver = &mut world.driver;
+    for n in 0..200 {
+        let (came, request) = (driver.now, Request::read(n << 20, 4096, n));
+        driver.now += Nanos(900 * MS);
+        let mut admission = driver.engine.admission_mut();
+        let claimed = admission.claim(driver.now, guest.client, Op::Read, 4096);
+        claimed.expect("there is room");
+        let taken = admission.handle_claimed_request(driver.now, guest.client, request, came);
+        let taken = taken.expect("it was claimed");
+        (driver.ledger).accepted(came, guest.client, taken, &request);
+        let tally = driver.tallies.get_mut(&guest.vm).expect("it is there");
+        tally.arrives(Op::Read);
+        driver.dispatch(1);
+        driver.now += Nanos(MS);
+        driver.end_all();
+        driver.answers();
+    }
+    let interval = stall(driver, guest);
+    assert!(part(&interval, Class::SlowDevice) > 0.99, "{interval:?}");
+}
+
+#[test]
+fn a_request_that_waits_between_its_parts_waits_for_a_vm() {
+    let mut config = config(1, 0);
+    config.device.max_io = 256 << 10;
+    let mut world = World::with_config(config, "drr", MS);
+    let [split, other] = [0; 2].map(|_| world.guest(&Objective::default()));
+    let driver = &mut world.driver;
+    accustom(driver, split);
+    let before = driver.engine.vms().times(split.vm);
+    for n in 0..20u64 {
+        driver.now += Nanos(50 * MS);
+        let taken = driver.ask(split.client, Op::Read, n << 20, 1 << 20);
+        taken.expect("there is room");
+        // The first part goes at once.
+        driver.dispatch(1);
+        for at in 0..8 {
+            let taken = driver.ask(other.client, Op::Read, at << 20, 256 << 10);
+            taken.expect("there is room");
+        }
+        while !driver.in_flight.is_empty() {
+            driver.now += Nanos(MS);
+            driver.end_nth(0, Ok(()));
+            driver.start_all();
+        }
+        driver.answers();
+    }
+    let interval = since(driver, split.vm, &before);
+    assert_eq!(interval.requests, 20);
+    assert!(behind(&interval, other.vm) > 0.1, "{interval:?}");
+    assert_eq!(interval.unnamed, Nanos::ZERO, "{interval:?}");
+}
+
+/// Neighbour that goes on while a disk does nothing: a read every `every`, of 1 ms.
+fn go_on(driver: &mut Driver, other: Guest, reads: u64, every: Nanos) {
+    for n in 0..reads {
+        driver.now += every;
+        ask(driver, other, n);
+        for io in driver.start_all().iter().filter(|io| io.vm == other.vm) {
+            driver.now += Nanos(MS);
+            driver.end(io, Ok(()));
+        }
+        driver.answers();
+        let now = driver.now;
+        driver.engine.device_mut().detect_hung_disks(now);
+    }
+}
+
 #[test]
 fn a_disk_that_hangs_is_no_neighbours_work() {
     let mut world = World::with_policy(config(4, 0), &policy("fifo"), MS);
@@ -118,44 +236,58 @@ fn a_disk_that_hangs_is_no_neighbours_work() {
     let timeouts = SilenceTimeouts::default();
     (engine.device_mut()).enable_hung_disk_handling(Nanos::ZERO, timeouts);
     let driver = &mut world.driver;
-    let ask = |driver: &mut Driver, guest: Guest, at: u64| {
-        (driver.ask(guest.client, Op::Read, at << 20, 4096)).expect("there is room");
-    };
-    // Of a VM that is new not every request is sampled.
-    for n in 0..100 {
-        ask(driver, hung, n);
-        driver.now += Nanos(50 * MS);
-        driver.dispatch(1);
-        driver.now += Nanos(MS);
-        driver.end_all();
-        driver.answers();
-    }
+    accustom(driver, hung);
     let before = driver.engine.vms().times(hung.vm);
     for n in 0..3 {
         ask(driver, hung, n);
     }
     let stuck = driver.start_all();
-    let end_of_other = |driver: &mut Driver, n: u64| {
-        ask(driver, other, n);
-        for io in driver.start_all().iter().filter(|io| io.vm == other.vm) {
-            driver.now += Nanos(MS);
-            driver.end(io, Ok(()));
-        }
-        driver.answers();
-    };
-    for n in 0..200 {
-        driver.now += Nanos(100 * MS);
-        end_of_other(driver, n);
-        let now = driver.now;
-        driver.engine.device_mut().detect_hung_disks(now);
-    }
+    go_on(driver, other, 20, Nanos(100 * MS));
     assert!(driver.engine.device().any_hung());
-    stuck.iter().for_each(|io| driver.end(io, Ok(())));
+    // The probe of the disk, and flushes that wait until the disk no longer hangs. Not all requests
+    // of a burst are sampled.
+    ask(driver, hung, 3);
+    let probe = driver.start_all();
+    for _ in 0..8 {
+        let flush = driver.ask(hung.client, Op::Flush, 0, 0);
+        flush.expect("there is room");
+    }
+    go_on(driver, other, 200, Nanos(100 * MS));
+    let all = stuck.iter().chain(&probe);
+    all.for_each(|io| driver.end(io, Ok(())));
     driver.drain();
-    let after = world.driver.engine.vms().times(hung.vm);
-    let interval = Interval::between(&before, &after);
-    assert_eq!(interval.requests, 3);
-    assert!(part(&interval, Class::SlowDevice) > 0.9, "{interval:?}");
+    let interval = since(driver, hung.vm, &before);
+    assert_eq!(interval.requests, 12);
+    assert!(part(&interval, Class::SlowDevice) > 0.95, "{interval:?}");
+}
+
+#[test]
+fn a_flush_that_waits_for_one_of_its_disk_waits_for_its_own_vm() {
+    let mut world = World::with_config(config(4, 0), "fifo", MS);
+    let [flusher, other] = [0; 2].map(|_| world.guest(&Objective::default()));
+    let driver = &mut world.driver;
+    accustom(driver, flusher);
+    let before = driver.engine.vms().times(flusher.vm);
+    for _ in 0..10 {
+        driver.now += Nanos(50 * MS);
+        let flush = |driver: &mut Driver| {
+            let flush = driver.ask(flusher.client, Op::Flush, 0, 0);
+            flush.expect("there is room");
+            driver.start_all()
+        };
+        let first = flush(driver);
+        let second = flush(driver);
+        assert_eq!((first.len(), second.len()), (1, 0));
+        go_on(driver, other, 200, Nanos(MS));
+        driver.end(&first[0], Ok(()));
+        driver.drain();
+    }
+    let interval = since(driver, flusher.vm, &before);
+    assert_eq!(interval.requests, 20);
+    let waited = Nanos(10 * 400 * MS);
+    assert!(interval.time(Class::OwnRequests) >= waited, "{interval:?}");
+    let others = interval.culprits.iter().map(|it| it.waited.0);
+    assert_eq!(others.sum::<u64>(), 0, "{interval:?}");
 }
 
 #[test]
