@@ -5,7 +5,6 @@ use std::sync::mpsc::TryRecvError;
 
 use tidegate_core::interference::VmTimes;
 use tidegate_core::objective::Objective;
-use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
@@ -21,15 +20,11 @@ fn add_connection(event_loop: &mut Loop, new: NewConnection) {
     frontends.add_connection(&mut ctx, new);
 }
 
-/// Returns the time of a VM's requests by cause. Replies are timed from the parse of a request on,
-/// so what is not in the engine's part of it counts as the reply's.
+/// Returns the time of a VM's requests by cause.
 fn vm_times(event_loop: &Loop, vm: &Vm) -> VmTimes {
-    let times = event_loop.engine.vms().times(vm.id);
-    let replies = vm.reply_time.iter();
-    let replied = replies.fold(Nanos::ZERO, |sum, it| sum + it.sum());
     VmTimes {
-        reply: replied.since(times.account.total()),
-        ..times
+        reply: vm.reply_delay,
+        ..event_loop.engine.vms().times(vm.id)
     }
 }
 

@@ -182,6 +182,9 @@ struct Vm {
     connections: Arc<VmConnections>,
     /// Times from the parse of a request until its reply was sent, indexed by lane.
     reply_time: Box<[Histogram; 2]>,
+    /// Part of the reply times of requests that succeeded for which the engine does not account:
+    /// until the engine took them, and from their end there until their reply was sent.
+    reply_delay: Nanos,
     /// Counters at its last sample for the history.
     sampled: Sampled,
 }

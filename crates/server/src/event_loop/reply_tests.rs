@@ -1,11 +1,13 @@
 //! Reply times (from the parse of a request until its reply is sent), measured in a whole daemon.
 
+use tidegate_core::request::IoError;
 use tidegate_core::time::Nanos;
 use tidegate_nbd::Command;
 
 use super::fault_injection_tests::{everywhere, two_disks};
 use crate::command::VmSnapshot;
 use crate::common::{Server, request, wait};
+use crate::fault::{Effect, Rule};
 
 const MIB: u64 = 1 << 20;
 
@@ -66,6 +68,33 @@ fn a_reply_that_the_loop_makes_itself_is_counted() {
         assert!(client.receive().result.is_err());
         let vm = counted(&server, [1, 1]);
         assert_eq!(vm.stats.latency.count(), 1);
+        server.stop().expect("every disk is flushed");
+    }
+}
+
+#[test]
+fn only_replies_of_successes_are_in_the_time_by_cause() {
+    let error = Rule {
+        from: 1 << 20,
+        to: 2 << 20,
+        ..Rule::always(Effect::Error(IoError::Io))
+    };
+    for place in everywhere() {
+        let server = Server::start(two_disks(&place, 4 * MIB, &[error]));
+        let mut client = server.connect("disk");
+        for cookie in 0..8 {
+            client.send(request(Command::Read { df: false }, cookie, MIB, 4096), &[]);
+            assert!(client.receive().result.is_err());
+        }
+        let failed = counted(&server, [8, 0]);
+        assert_eq!(failed.times.reply, Nanos::ZERO);
+        for i in 0..8 {
+            client.read(i * 4096, 4096);
+        }
+        let all = counted(&server, [16, 0]);
+        let sum = |vm: &VmSnapshot| vm.reply_time[0].sum();
+        let replied = sum(&all).since(sum(&failed));
+        assert_eq!(all.times.reply + all.times.account.total(), replied);
         server.stop().expect("every disk is flushed");
     }
 }

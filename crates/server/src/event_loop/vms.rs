@@ -59,6 +59,7 @@ impl Vms {
             transfers: Default::default(),
             connections: new.connections,
             reply_time: Default::default(),
+            reply_delay: Nanos::ZERO,
             sampled: Default::default(),
         });
         // Ids of removed VMs are reused, so the table stays as long as the most VMs at a time.

@@ -32,6 +32,9 @@ pub(crate) struct Slot {
     /// True while the slot holds a claim on an engine slot, until the engine takes the request.
     pub(crate) claimed: bool,
     pub(crate) answer: Answer,
+    /// Time for which the engine's account of the request stands, once it has succeeded there;
+    /// `None` for requests that failed or that the engine did not serve.
+    pub(crate) accounted: Option<Nanos>,
     /// Verdict of the disk's fault rules, once they have judged the request.
     pub(crate) fault: Option<Verdict>,
 }
@@ -138,6 +141,7 @@ impl Requests {
             payload: Payload::None,
             claimed: false,
             answer: Answer::Ok,
+            accounted: None,
             fault: None,
         });
         index

@@ -7,7 +7,19 @@ use tidegate_core::time::Nanos;
 use super::connection::{Connection, State};
 use super::{FrontendContext, Frontends};
 use crate::frontend::Failure;
-use crate::frontend::interface::{Answer, Completed, ConnectionRef, Port};
+use crate::frontend::interface::{Answer, Completed, ConnectionRef, Kind, Port};
+
+/// Returns the answer to a request that has failed in the engine.
+fn failure(error: IoError, kind: Kind) -> Answer {
+    match error {
+        IoError::Io => Answer::Error(Failure::Io, "the backing store failed"),
+        IoError::NoSpace => Answer::Error(Failure::NoSpace, "the backing store is full"),
+        IoError::ReadOnly => Answer::Error(Failure::NotPermitted, "the disk is read-only"),
+        IoError::Unsupported => Answer::Error(Failure::Invalid, "not supported"),
+        IoError::Cancelled => Answer::Error(Failure::ShuttingDown, "shutting down"),
+        IoError::BeyondEnd => kind.beyond_end(),
+    }
+}
 
 impl Frontends {
     /// Takes a request that the engine has finished, and answers it.
@@ -18,15 +30,9 @@ impl Frontends {
     ) {
         let index = ctx.parts.requests.by_tag(done.tag);
         let slot = ctx.parts.requests.get_mut(index);
-        if let Err(error) = done.outcome {
-            slot.answer = match error {
-                IoError::Io => Answer::Error(Failure::Io, "the backing store failed"),
-                IoError::NoSpace => Answer::Error(Failure::NoSpace, "the backing store is full"),
-                IoError::ReadOnly => Answer::Error(Failure::NotPermitted, "the disk is read-only"),
-                IoError::Unsupported => Answer::Error(Failure::Invalid, "not supported"),
-                IoError::Cancelled => Answer::Error(Failure::ShuttingDown, "shutting down"),
-                IoError::BeyondEnd => slot.kind.beyond_end(),
-            };
+        match done.outcome {
+            Ok(()) => slot.accounted = Some(done.account.total()),
+            Err(error) => slot.answer = failure(error, slot.kind),
         }
         if let Some(recorder) = &mut self.recorder
             && !recorder.request(ctx.parts.now, slot, done)
@@ -107,7 +113,11 @@ impl Frontends {
         if let Some(sent) = sent {
             let slot = ctx.parts.requests.get(index);
             let took = sent.since(slot.since);
-            ctx.vms[slot.vm as usize].reply_time[slot.kind.lane() as usize].record(took);
+            let vm = &mut ctx.vms[slot.vm as usize];
+            vm.reply_time[slot.kind.lane() as usize].record(took);
+            if let Some(accounted) = slot.accounted {
+                vm.reply_delay += took.since(accounted);
+            }
         }
         self.free_slot(ctx, index);
     }

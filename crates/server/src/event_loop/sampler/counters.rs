@@ -19,7 +19,10 @@ use super::removed;
 pub(super) struct Counters {
     key: Option<Key>,
     values: [u64; 7],
-    times: VmTimes,
+    account: Account,
+    /// Times at the last call that found requests which the ledger of interference had sampled:
+    /// later ones are not divided by VM yet.
+    divided: VmTimes,
     latency: Buckets,
     parts: [PartSeconds; 5],
 }
@@ -124,9 +127,8 @@ impl Counters {
         for ((column, now), before) in now.into_iter().zip(&mut self.values) {
             values[column] = now.saturating_sub(std::mem::replace(before, now));
         }
-        let before = std::mem::replace(&mut self.times, *times);
-        let times_of = |times: &VmTimes| stages(&times.account);
-        let stages = times_of(times).into_iter().zip(times_of(&before));
+        let before = std::mem::replace(&mut self.account, times.account);
+        let stages = stages(&times.account).into_iter().zip(stages(&before));
         for (column, (now, before)) in Column::CAUSES.into_iter().zip(stages) {
             // Each sum is rounded, not the difference, so that nothing gets lost.
             values[column] = (now / 1000).saturating_sub(before / 1000);
@@ -137,9 +139,20 @@ impl Counters {
         Sample {
             values,
             latency: self.latency.difference(&stats.latency),
-            behind: waited_behind(&Interval::between(&before, times), name_of),
+            behind: waited_behind(&self.divide(times), name_of),
             ..Sample::default()
         }
+    }
+
+    /// Returns the times since the last interval that was divided, once a request was sampled in
+    /// them, and else none. A device samples so many requests a second, so where it has many VMs
+    /// most have no sample in a second: their time is divided as in the next one.
+    fn divide(&mut self, times: &VmTimes) -> Interval {
+        if times.attribution.samples == self.divided.attribution.samples {
+            return Interval::default();
+        }
+        let before = std::mem::replace(&mut self.divided, *times);
+        Interval::between(&before, times)
     }
 
     fn judged(&mut self, now: &[PartSeconds; 5], values: &mut Values) {
@@ -235,5 +248,30 @@ mod tests {
         // The history's buckets are those of the engine.
         assert_eq!(cells, histogram.iter().collect::<Vec<_>>());
         assert_eq!(buckets.difference(&histogram), Latency::default());
+    }
+
+    #[test]
+    fn time_of_seconds_without_a_sample_is_behind_the_vms_of_the_next_one() {
+        let mut counters = Counters::default();
+        let mut times = VmTimes::default();
+        let mut behind = Vec::new();
+        // A sample in every tenth second.
+        for second in 1..=100 {
+            times.requests += 5;
+            times.account.queued += Nanos::from_millis(200);
+            if second % 10 == 0 {
+                let attribution = &mut times.attribution;
+                attribution.samples += 1;
+                let culprit = &mut attribution.culprits[0];
+                (culprit.vm, culprit.entry) = (Some(VmId::from_bits(7)), 1);
+                culprit.waited += Nanos::from_millis(40);
+            }
+            let stats = VmStats::default();
+            let sample = counters.difference((&stats, &times), None, |_| Some("backup"));
+            behind.extend(sample.behind);
+        }
+        assert_eq!(behind.len(), 10);
+        let micros: u64 = behind.iter().map(|it| it.1).sum();
+        assert_eq!(micros, 100 * 200_000);
     }
 }
