@@ -329,23 +329,39 @@ fn planted_culprits_are_named_on_flash() {
     assert_named(run_all(&settings, 1, Nanos::SECOND, 2));
 }
 
-#[test]
-#[ignore = "all devices, policies and depths with several seeds: half an hour; make culprits"]
-fn planted_culprits_are_named_everywhere() {
+/// Runs a device under every policy, without and with a profile, with several seeds.
+fn assert_named_under_all_policies(model: &'static str) {
     let mut sum = Score::default();
-    for model in [
-        HARD_DISK,
-        "hdd-7200-1tb-cached",
-        "ssd-sata-300gb",
-        "nvme-1tb",
-    ] {
-        for policy in ["fifo", "slo", "mclock", "sfq", "drr", "cfq", "deadline"] {
-            for (depth, profiled) in [(1, false), (8, true), (32, false), (32, true)] {
-                let setting = setting(model, policy, depth, profiled);
-                sum.add(run_all(&[setting], 3, Nanos::from_secs(10), 3));
-            }
+    for policy in ["fifo", "slo", "mclock", "sfq", "drr", "cfq", "deadline"] {
+        for (depth, profiled) in [(1, false), (8, true), (32, false), (32, true)] {
+            let setting = setting(model, policy, depth, profiled);
+            sum.add(run_all(&[setting], 3, Nanos::from_secs(10), 3));
         }
     }
-    println!("all: {sum:?}");
+    println!("{model}: {sum:?}");
     assert_named(sum);
+}
+
+#[test]
+#[ignore = "all policies and depths with several seeds: minutes; make culprits"]
+fn planted_culprits_are_named_on_a_hard_disk_under_all_policies() {
+    assert_named_under_all_policies(HARD_DISK);
+}
+
+#[test]
+#[ignore = "all policies and depths with several seeds: minutes; make culprits"]
+fn planted_culprits_are_named_on_a_cached_hard_disk_under_all_policies() {
+    assert_named_under_all_policies("hdd-7200-1tb-cached");
+}
+
+#[test]
+#[ignore = "all policies and depths with several seeds: minutes; make culprits"]
+fn planted_culprits_are_named_on_a_sata_ssd_under_all_policies() {
+    assert_named_under_all_policies("ssd-sata-300gb");
+}
+
+#[test]
+#[ignore = "all policies and depths with several seeds: minutes; make culprits"]
+fn planted_culprits_are_named_on_nvme_under_all_policies() {
+    assert_named_under_all_policies("nvme-1tb");
 }
