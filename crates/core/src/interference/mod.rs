@@ -36,7 +36,7 @@ use crate::view::View;
 use costs::Costs;
 use row::Row;
 use sampler::Sampler;
-use split::{Parts, UsualTimes};
+use split::{Cached, Parts, UsualTimes};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Account, Op, VmId};
 use tidegate_base::time::Nanos;
@@ -48,6 +48,8 @@ const SAMPLES: usize = 64;
 const SAMPLES_OF_VM: usize = SAMPLES / 4;
 /// I/Os after which the sampler follows the VMs' rates.
 const CATCH_UP_IOS: u32 = 16;
+/// Distance of the two moments of [`Moments`]: writes since the older one count as recent.
+const RECENT: Nanos = Nanos::from_millis(500);
 /// Time after which the table of costs is renewed.
 const COSTS_AGE: Nanos = Nanos::SECOND;
 
@@ -64,6 +66,8 @@ struct Sample {
     from: Nanos,
     /// Position of the trail at that time.
     position: u32,
+    /// Position of the trail some time before, from which on writes may still be in a cache.
+    recent: u32,
     /// Total idle time of the device at that time.
     idle: Nanos,
     /// Nanoseconds of its wait for a flush of its own disk.
@@ -72,6 +76,53 @@ struct Sample {
     slow: u64,
     /// The disk of the request hung meanwhile.
     hung: bool,
+}
+
+/// Positions of the trail at two moments, of which the older is [`RECENT`] to four times that ago.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    older: u32,
+    newer: u32,
+    newer_at: Nanos,
+}
+
+impl Moments {
+    /// Returns the position of the older moment. `position`: the position now.
+    fn older(&mut self, now: Nanos, position: u32) -> u32 {
+        let elapsed = now.since(self.newer_at);
+        if elapsed >= RECENT {
+            // After a pause nothing is recent.
+            let is_recent = elapsed < Nanos(4 * RECENT.0);
+            self.older = if is_recent { self.newer } else { position };
+            (self.newer, self.newer_at) = (position, now);
+        }
+        self.older
+    }
+}
+
+impl Sample {
+    /// Divides the time before the device.
+    fn divide_wait(&self, wait: u64, idle: u64, ended: &Ended, costs: &Costs) -> [Parts; 2] {
+        let own = self.own.min(wait);
+        let slow = self.slow.min(wait - own);
+        let (ios, cached) = (&ended.waited_for, &ended.cached);
+        let wait = wait - own - slow;
+        let [mut parts, in_cache] = split::of_wait(wait, idle, ios, cached, self.vm, costs);
+        parts.own += own;
+        parts.slow += slow;
+        [parts, in_cache]
+    }
+}
+
+/// I/Os by which the time of a sample is divided.
+struct Ended {
+    /// I/Os that ended during its wait.
+    waited_for: Composition,
+    /// I/Os that ended while it was with the device, its own among them.
+    after: Composition,
+    /// Writes that had ended shortly before it went to the device, which may still have a part of
+    /// them in its cache.
+    cached: Cached,
 }
 
 /// Cause of a wait that needs no I/Os of the trail to be known.
@@ -107,6 +158,7 @@ pub(crate) struct Interference {
     generations: Vec<u32>,
     costs: Costs,
     usual: UsualTimes,
+    moments: Moments,
     /// Time from which on the table of costs is renewed.
     renew_costs_at: Nanos,
     /// Time before admission of each request that has some, by slot.
@@ -129,6 +181,7 @@ impl Interference {
             generations: Vec::new(),
             costs: Costs::assumed(device),
             usual: UsualTimes::new(),
+            moments: Moments::default(),
             renew_costs_at: Nanos::ZERO,
             admission: vec![0; requests as usize],
         }
@@ -184,12 +237,14 @@ impl Interference {
         else {
             return false;
         };
+        let position = self.position();
         self.samples.push(Sample {
             request,
             vm,
             weight,
             from: now,
-            position: self.position(),
+            position,
+            recent: self.moments.older(now, position),
             idle,
             own: 0,
             slow: 0,
@@ -240,6 +295,7 @@ impl Interference {
         let now = view.queues.now;
         let arrived = |vm: usize| view.queues.vms[vm].arrived;
         self.sampler.catch_up(now, self.trail.position(), arrived);
+        self.moments.older(now, self.position());
         if now >= self.renew_costs_at {
             self.renew_costs_at = now + COSTS_AGE;
             self.costs
@@ -287,85 +343,105 @@ impl Interference {
             // Accounts of failed requests are not summed either.
             return;
         }
-        let idle = idle.since(sample.idle).0;
-        let end = self.position();
-        let before = self
-            .trail
-            .composition(sample.position, of.served, &self.costs);
-        let after = self.trail.composition(of.served, end, &self.costs);
+        let (trail, costs) = (&self.trail, &self.costs);
+        let before = trail.composition(sample.position, of.served, costs);
+        let after = trail.composition(of.served, self.position(), costs);
+        let cached = Cached {
+            writes: trail.writes(sample.recent, of.served, costs),
+            all: trail.composition(sample.recent, of.served, costs).total,
+        };
         let whole = before.with(&after);
         // A request that was split waits between its parts as well.
-        let waited_for = if before.total == 0 { &whole } else { &before };
-        let Account {
-            queued,
-            deliberate,
-            device,
-            ..
-        } = *of.account;
-        let (waits, inside) = if sample.hung {
+        let waited_for = if before.total == 0 { whole } else { before };
+        let ended = Ended {
+            waited_for,
+            after,
+            cached,
+        };
+        let Account { queued, device, .. } = *of.account;
+        let parts = if sample.hung {
             let slow = |time: Nanos| Parts {
                 slow: time.0,
                 ..Parts::default()
             };
-            (slow(queued), slow(device))
+            [
+                [slow(queued), Parts::default()],
+                [slow(device), Parts::default()],
+            ]
         } else {
-            let busy = now.since(sample.from).0.saturating_sub(idle);
+            let idle = idle.since(sample.idle).0;
+            let deliberate = of.account.deliberate;
             // A time that a limit of the VM's own or the dispatcher's choice took says nothing of
             // the device's pace.
             if of.account.regulated + deliberate == Nanos::ZERO {
+                let busy = now.since(sample.from).0.saturating_sub(idle);
                 let learns = (busy, whole.total, whole.ios);
                 self.costs.learn_pace(now, sample.from, learns);
             }
             // The device is idle while the dispatcher waits on purpose, which is not queueing.
             let idle = idle.saturating_sub(deliberate.0);
-            let known = (sample.own, sample.slow);
-            let waits = split::of_wait(queued.0, known, idle, waited_for, of.vm, &self.costs);
-            let what = (of.op, of.len, of.vm);
-            let usual = &mut self.usual;
-            let inside = usual.divide(what, device.0, &after, serial, &self.costs);
-            usual.learn(now, of.op, of.len, device.0);
-            (waits, inside)
+            [
+                sample.divide_wait(queued.0, idle, &ended, &self.costs),
+                self.divide_inside(now, serial, of, &ended),
+            ]
         };
-        let phases = [(waited_for, waits), (&after, inside)];
-        self.add_to_row(of.vm, sample.weight, phases);
+        self.add_to_row(of.vm, sample.weight, &ended, parts);
     }
 
-    /// Adds the parts of a sample's wait and of its time inside the device to its VM's row.
-    fn add_to_row(
+    /// Divides the time inside the device of a request, and learns from it.
+    fn divide_inside(
         &mut self,
-        vm: u32,
-        weight: u32,
-        [(before, waits), (after, inside)]: [(&Composition, Parts); 2],
-    ) {
+        now: Nanos,
+        serial: bool,
+        of: &Answered,
+        ended: &Ended,
+    ) -> [Parts; 2] {
+        let what = (of.op, of.len, of.vm);
+        let time = of.account.device.0;
+        let (ios, cached) = (&ended.after, &ended.cached);
+        let parts = (self.usual).divide(what, time, ios, cached, serial, &self.costs);
+        self.usual.learn(now, of.op, of.len, time);
+        parts
+    }
+
+    /// Adds the parts of a sample's wait and of its time inside the device to its VM's row: of each
+    /// those by the I/Os that ended meanwhile, and those behind cached writes.
+    fn add_to_row(&mut self, vm: u32, weight: u32, ended: &Ended, parts: [[Parts; 2]; 2]) {
         let weigh = |time: u64| time.saturating_mul(u64::from(weight));
         let row = &mut self.rows[vm as usize];
+        let Ended {
+            waited_for,
+            after,
+            cached,
+        } = ended;
+        let cached = &cached.writes;
         // Each VM's part of the others' time, by its part of their I/Os.
-        let share = |composition: &Composition, parts: &Parts, of: u32| {
-            let others = composition.total - composition.of(vm);
-            let part = u128::from(parts.others) * u128::from(composition.of(of));
+        let share = |ios: &Composition, parts: &Parts, of: u32| {
+            let others = ios.total - ios.of(vm);
+            let part = u128::from(parts.others) * u128::from(ios.of(of));
             part.checked_div(u128::from(others)).unwrap_or(0) as u64
         };
-        let mut left = [waits.others, inside.others];
-        let both = before.with(after);
-        for (other, _) in both.each().filter(|&(other, _)| other != vm) {
-            let times = [share(before, &waits, other), share(after, &inside, other)];
-            left = [left[0] - times[0], left[1] - times[1]];
+        let mut left = parts.map(|parts| parts[0].others + parts[1].others);
+        let all = waited_for.with(after).with(cached);
+        for (other, _) in all.each().filter(|&(other, _)| other != vm) {
+            let time = |ios, parts: &[Parts; 2]| {
+                share(ios, &parts[0], other) + share(cached, &parts[1], other)
+            };
+            let [waited, inside] = [time(waited_for, &parts[0]), time(after, &parts[1])];
+            left = [left[0] - waited, left[1] - inside];
             let id = VmId {
                 index: other,
                 generation: self.generations[other as usize],
             };
-            row.add(id, weigh(times[0]), weigh(times[1]));
+            row.add(id, weigh(waited), weigh(inside));
         }
-        let attribution = &mut row.attribution;
-        let phases = [
-            (&mut attribution.waited, waits, left[0]),
-            (&mut attribution.inside, inside, left[1]),
-        ];
-        for (phase, parts, left) in phases {
-            phase.own += Nanos(weigh(parts.own));
+        let Attribution { waited, inside, .. } = &mut row.attribution;
+        for ((phase, parts), left) in [waited, inside].into_iter().zip(parts).zip(left) {
+            let sum = |part: fn(&Parts) -> u64| Nanos(weigh(part(&parts[0]) + part(&parts[1])));
+            phase.own += sum(|it| it.own);
             phase.others += Nanos(weigh(left));
-            phase.slow += Nanos(weigh(parts.slow));
-            phase.rest += Nanos(weigh(parts.rest));
+            phase.slow += sum(|it| it.slow);
+            phase.rest += sum(|it| it.rest);
         }
         row.end_sample();
     }

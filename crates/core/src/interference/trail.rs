@@ -147,6 +147,23 @@ impl Trail {
 
     /// Computes which VMs' I/Os ended from one position to another, both modulo 2^31.
     pub(super) fn composition(&self, from: u32, to: u32, costs: &Costs) -> Composition {
+        self.composition_of(from, to, costs, |_| true)
+    }
+
+    /// Computes which VMs' writes ended from one position to another, both modulo 2^31.
+    pub(super) fn writes(&self, from: u32, to: u32, costs: &Costs) -> Composition {
+        self.composition_of(from, to, costs, |what| what & WRITE != 0)
+    }
+
+    /// Computes which VMs' I/Os that `are` selects ended in a span. The number of I/Os is that of
+    /// all.
+    fn composition_of(
+        &self,
+        from: u32,
+        to: u32,
+        costs: &Costs,
+        are: impl Fn(u32) -> bool,
+    ) -> Composition {
         let steps = to.wrapping_sub(from) & POSITIONS;
         let back = self.position.wrapping_sub(from) & POSITIONS;
         // The oldest entries of a long span may be overwritten.
@@ -165,7 +182,9 @@ impl Trail {
             let within = mix(walk << 32 | u64::from(first)) % (end - begin);
             let at = first.wrapping_add((begin + within) as u32);
             let entry = self.entries[at as usize % LEN];
-            composition.add(entry.vm, cost_of(entry.what, costs));
+            if are(entry.what) {
+                composition.add(entry.vm, cost_of(entry.what, costs));
+            }
         }
         let scale = |cost: &mut u64| {
             let all = u128::from(*cost) * u128::from(steps) / u128::from(visited);
@@ -228,6 +247,17 @@ mod tests {
         assert_eq!(all.total, 20_000_000);
         let part = all.of(0) as f64 / all.total as f64;
         assert!((0.3..0.7).contains(&part), "{part}");
+    }
+
+    #[test]
+    fn writes_are_told_from_reads() {
+        let mut trail = Trail::new();
+        for n in 0..12 {
+            trail.data_ended(n % 3, n % 3 == 1, 0, 4096);
+        }
+        trail.other_ended(2, Nanos::SECOND);
+        let writes = trail.writes(0, 13, &unit_costs());
+        assert_eq!((writes.of(1), writes.total), (4000, 4000));
     }
 
     #[test]

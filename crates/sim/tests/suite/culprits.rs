@@ -258,6 +258,7 @@ fn run(setting: Setting, plant: Plant, seed: u64, window: Nanos, windows: u32) -
         if !right && std::env::var_os("SHOW").is_some() {
             println!("{setting:?} {plant:?}: {:?}", found.verdict);
             println!("  {}", found.sentences(None).join(" "));
+            println!("  {:?}", seen.0.interval);
         }
         let alone = explain(&lab, &seen, None);
         let alone_right = not_slower || is_right(plant, &alone);
@@ -329,6 +330,20 @@ fn planted_culprits_are_named_on_flash() {
     assert_named(run_all(&settings, 1, Nanos::SECOND, 2));
 }
 
+/// Device with a write cache, which makes reads slow after writes have ended.
+const CACHED_DISK: &str = "hdd-7200-1tb-cached";
+
+#[test]
+fn planted_writers_are_named_behind_a_write_cache() {
+    let settings = [
+        setting(CACHED_DISK, "drr", 1, false),
+        setting(CACHED_DISK, "slo", 8, true),
+    ];
+    assert_named(run_all(&settings, 1, Nanos::from_secs(10), 2));
+    let settings = [setting("nvme-1tb", "fifo", 1, false)];
+    assert_named(run_all(&settings, 1, Nanos::SECOND, 2));
+}
+
 /// Runs a device under every policy, without and with a profile, with several seeds.
 fn assert_named_under_all_policies(model: &'static str) {
     let mut sum = Score::default();
@@ -351,7 +366,7 @@ fn planted_culprits_are_named_on_a_hard_disk_under_all_policies() {
 #[test]
 #[ignore = "all policies and depths with several seeds: minutes; make culprits"]
 fn planted_culprits_are_named_on_a_cached_hard_disk_under_all_policies() {
-    assert_named_under_all_policies("hdd-7200-1tb-cached");
+    assert_named_under_all_policies(CACHED_DISK);
 }
 
 #[test]
