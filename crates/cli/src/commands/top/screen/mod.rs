@@ -69,7 +69,7 @@ fn age_s(app: &App, now_ms: u64) -> Option<u64> {
     is_stale.then_some(age / 1000)
 }
 
-/// Draws the line of the daemon: version, time since its start, what it serves, health, and the
+/// Draws the line of the daemon: version, health, time since its start, what it serves, and the
 /// time of the values.
 fn header(canvas: &mut Canvas<'_>, app: &App) {
     let Some(answers) = &app.model().answers else {
@@ -107,10 +107,11 @@ fn header(canvas: &mut Canvas<'_>, app: &App) {
     );
     let pieces = [
         Cell::from(format!("tidegate {version}")).tone(Tone::Strong),
+        Cell::from("  "),
+        // Before what a narrow terminal has no room for.
+        verdict,
         Cell::from(format!("  up {uptime}  {what}, ")),
         of_missed,
-        Cell::from("  "),
-        verdict,
     ];
     canvas.pieces((0, 0), &pieces);
     let used: usize = pieces.iter().map(|piece| width_of(piece.text())).sum();
