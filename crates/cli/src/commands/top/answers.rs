@@ -12,7 +12,9 @@ use tidegate_api::vm::VmView;
 /// Answers of the daemon to one round of requests.
 #[derive(Clone, Debug)]
 pub(super) struct Answers {
-    /// Time of the round in milliseconds since 1970.
+    /// Time at which the first request was sent, in milliseconds since 1970.
+    pub(super) asked_ms: u64,
+    /// Time of the last answer.
     pub(super) at_ms: u64,
     pub(super) health: Health,
     pub(super) devices: Vec<DeviceView>,

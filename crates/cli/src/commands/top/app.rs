@@ -131,16 +131,17 @@ impl App {
         }
     }
 
-    /// Takes the result of a change in: the VM with what is then in force, or an error.
-    pub(super) fn changed(&mut self, result: Result<VmView, String>) {
+    /// Takes the result of a change in that came at `at_ms`: the VM with what is then in force, or
+    /// an error.
+    pub(super) fn changed(&mut self, result: Result<VmView, String>, at_ms: u64) {
         match result {
             Ok(vm) => {
                 self.prompt = Prompt::None;
                 self.message = Some(in_force(&vm));
                 if let Some(paused) = &mut self.paused {
-                    paused.replace_vm(vm.clone());
+                    paused.replace_vm(vm.clone(), at_ms);
                 }
-                self.live.replace_vm(vm);
+                self.live.replace_vm(vm, at_ms);
             }
             Err(why) => {
                 if let Prompt::Objective { is_sent, .. } = &mut self.prompt {
@@ -497,13 +498,13 @@ mod tests {
         assert_eq!(change.path, "/v1/vms/oltp/objective");
         assert_eq!(change.body, serde_json::json!({ "weight": 7 }));
         assert_eq!(press(&mut app, "\n"), None, "it is not sent twice");
-        app.changed(Err("error: no".to_owned()));
+        app.changed(Err("error: no".to_owned()), 0);
         assert_eq!(app.message, Some((Tone::Bad, "error: no".to_owned())));
         assert!(press(&mut app, "0\n").is_some(), "corrected and sent again");
         let mut vm = app.model().vm("oltp").expect("served").view.clone();
         vm.objective.weight = 70;
         vm.notes = vec!["until the daemon stops".to_owned()];
-        app.changed(Ok(vm));
+        app.changed(Ok(vm), 0);
         let (_, message) = app.message.clone().expect("what is in force");
         assert!(message.contains("weight 70") && message.ends_with("daemon stops"));
         assert!(matches!(app.prompt, Prompt::None));

@@ -33,6 +33,7 @@ pub(super) fn now_ms() -> u64 {
 /// # Errors
 /// If it does not answer one of the requests.
 pub(super) fn answers(client: &Client) -> Result<Answers> {
+    let asked_ms = now_ms();
     let devices: Vec<DeviceView> = read(client.get("/v1/devices")?)?;
     let vms = read(client.get("/v1/vms")?)?;
     let with_buckets = StatsQuery {
@@ -48,6 +49,7 @@ pub(super) fn answers(client: &Client) -> Result<Answers> {
         Some((device.name.clone(), seconds.ok()?))
     });
     Ok(Answers {
+        asked_ms,
         at_ms: now_ms(),
         health,
         device_seconds: seconds.collect(),

@@ -142,6 +142,7 @@ pub(super) fn answers(round: u64) -> Answers {
     let health = json!({ "status": "ok", "problems": [], "reasons": [], "version": "0.1.0",
                          "uptime_s": 7000 + round });
     Answers {
+        asked_ms: at_ms - 5,
         at_ms,
         health: serde_json::from_value(health).expect("complete"),
         devices: vec![serde_json::from_value(device(round)).expect("complete")],

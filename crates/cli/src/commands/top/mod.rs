@@ -124,7 +124,7 @@ fn handle(
             None
         }
         Event::Changed(result) => {
-            app.changed(*result);
+            app.changed(*result, fetch::now_ms());
             None
         }
     };

@@ -26,6 +26,9 @@ pub(super) struct Model {
     pub(super) vms: Vec<VmRow>,
     pub(super) delays: Delays,
     series: BTreeMap<String, Series>,
+    /// VMs after changes, each with the time of its change: answers to requests that were sent
+    /// before have the state before it.
+    changed: Vec<(u64, VmView)>,
     /// Reason why the daemon has not answered since; `None` while it does.
     pub(super) failure: Option<String>,
 }
@@ -56,7 +59,13 @@ pub(super) struct VmRow {
 
 impl Model {
     /// Takes the daemon's answers in.
-    pub(super) fn update(&mut self, answers: Answers) {
+    pub(super) fn update(&mut self, mut answers: Answers) {
+        self.changed.retain(|(at_ms, _)| *at_ms >= answers.asked_ms);
+        for (_, view) in &self.changed {
+            if let Some(vm) = answers.vms.iter_mut().find(|vm| vm.name == view.name) {
+                vm.clone_from(view);
+            }
+        }
         let before = self.answers.take();
         let before = before.as_ref().map(|answers| &answers.stats);
         self.vms = vm_rows(before, &answers);
@@ -90,10 +99,11 @@ impl Model {
         }
     }
 
-    /// Replaces a VM by its state after a change, until the next answers come.
-    pub(super) fn replace_vm(&mut self, view: VmView) {
+    /// Replaces a VM by its state after a change at `at_ms`, until answers to later requests come.
+    pub(super) fn replace_vm(&mut self, view: VmView, at_ms: u64) {
         if let Some(row) = self.vms.iter_mut().find(|row| row.view.name == view.name) {
-            row.view = view;
+            row.view.clone_from(&view);
+            self.changed.push((at_ms, view));
         }
     }
 
@@ -251,6 +261,21 @@ mod tests {
         assert_eq!(model.failure.as_deref(), Some("no daemon listens"));
         model.update(fixture::answers(2));
         assert_eq!(model.failure, None);
+    }
+
+    #[test]
+    fn answers_that_were_asked_for_before_a_change_do_not_undo_it() {
+        let mut model = fixture::model();
+        let mut changed = model.vm("oltp").expect("served").view.clone();
+        changed.objective.weight = 7;
+        let weight = |model: &Model| model.vm("oltp").map(|vm| vm.view.objective.weight);
+        let late = fixture::answers(2);
+        model.replace_vm(changed, late.asked_ms + 1);
+        assert_eq!(weight(&model), Some(7));
+        model.update(late);
+        assert_eq!(weight(&model), Some(7), "asked for before the change");
+        model.update(fixture::answers(3));
+        assert_eq!(weight(&model), Some(100), "what the daemon says since");
     }
 
     #[test]

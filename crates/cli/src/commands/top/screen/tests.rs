@@ -104,7 +104,7 @@ fn a_terminal_of_any_size_is_drawn_on() {
         ] {
             let mut app = fixture::app();
             press(&mut app, keys);
-            app.changed(Err("error: one\n  help: two\n".repeat(9)));
+            app.changed(Err("error: one\n  help: two\n".repeat(9)), 0);
             let drawn = text(&mut app, (width, height));
             assert_eq!(drawn.lines().count(), usize::from(height));
         }
