@@ -137,10 +137,10 @@ fn a_flash_disk_of_its_own_is_foretold_io_by_io() {
     assert!(number(&after["close"]) > 0.8, "{after}");
 }
 
-/// The angle of a platter is in no recording: of a hard disk of its own the distribution of the
-/// times is foretold, and the answer says that single I/Os are not.
+/// The angles at which I/Os end tell the rates of a hard disk's zones and where its platter was, so
+/// that I/Os that wait for it are foretold one by one.
 #[test]
-fn a_hard_disk_of_its_own_is_foretold_on_the_whole() {
+fn a_hard_disk_of_its_own_is_foretold_io_by_io() {
     let dir = tempfile::tempdir().expect("a directory");
     let figures = [
         ("average = \"8.5 ms\"", "average = \"10.5 ms\""),
@@ -161,7 +161,10 @@ fn a_hard_disk_of_its_own_is_foretold_on_the_whole() {
     let after = &answer["after"];
     let ratio = number(&after["model_p50_ns"]) / number(&after["recorded_p50_ns"]);
     assert!((0.85..1.15).contains(&ratio), "{after}");
-    assert!(number(&after["close"]) < 0.5, "{after}");
+    assert!(number(&after["close"]) > 0.85, "{after}");
+    for rate in ["outer_rate = \"130 MB/s\"", "inner_rate = \"62 MB/s\""] {
+        assert!(speed.contains(rate), "{speed}");
+    }
     let start = ["--device", &file, "--budget", "1 s"];
     let fit = ["profile", "fit", &recording, "--results", &file];
     let text = stdout(&tidegate(&[&fit[..], &start].concat()));

@@ -32,6 +32,7 @@
 mod figures;
 mod geometry;
 mod mechanism;
+mod platter;
 mod queue;
 mod seek;
 mod segments;
@@ -42,6 +43,7 @@ pub use figures::{
     HddFigures, NcqFigures, ReadAheadFigures, SeekFigures, SurfaceFigures, WriteBackOrder,
     WriteCacheFigures,
 };
+pub use platter::Platter;
 pub use seek::{AverageOutOfRange, SeekCurve};
 
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};

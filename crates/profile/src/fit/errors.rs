@@ -111,7 +111,7 @@ impl Recent {
         if io.len == 0 {
             return false;
         }
-        let end = io.addr + u64::from(io.len);
+        let end = io.addr.saturating_add(io.len.into());
         match self
             .ends
             .iter_mut()

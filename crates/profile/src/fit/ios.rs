@@ -78,7 +78,7 @@ pub fn device_ios(recording: &Recording) -> Vec<DeviceIo> {
 fn merge(all: &mut Vec<DeviceIo>, longest: u32) {
     all.dedup_by(|next, last| {
         let same = (next.op, next.fua, next.sent, next.done);
-        let adjacent = last.addr + u64::from(last.len) == next.addr;
+        let adjacent = last.addr.saturating_add(last.len.into()) == next.addr;
         let sum = last.len.saturating_add(next.len);
         let is_one = same == (last.op, last.fua, last.sent, last.done)
             && matches!(next.op, Op::Read | Op::Write)

@@ -13,7 +13,8 @@
 //! two models of the catalogue that are nearest are the starts; then each figure of a description
 //! is moved up and down by steps that shrink from a factor of two to half a percent, as long as the
 //! distance shrinks (coordinate descent). The spindle speed of a hard disk comes from the times
-//! between the ends of neighbouring I/Os. State, such as the place of an arm or a full write
+//! between the ends of neighbouring I/Os, the rates of its zones and the angle of its platter from
+//! the angles at which all of them end. State, such as the place of an arm or a full write
 //! buffer, comes from the I/Os themselves, from the beginning of the recording on.
 
 mod errors;
@@ -21,11 +22,13 @@ mod ios;
 mod params;
 mod replay;
 mod rotation;
+mod zones;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_recording::Recording;
 
@@ -127,14 +130,17 @@ pub fn fit(
         progress,
     };
     let starts = sized(recording, &ios, &options.starts);
-    let (start, original, description) = descent.best(&starts, speed).ok_or(FitError::NoModel)?;
+    let (start, original, fitted_model) = descent.best(&starts, speed).ok_or(FitError::NoModel)?;
     let exhausted = descent.exhausted;
-    let of_held_out = |description: &Description| {
-        let entry = description.entry().expect("it was simulated");
-        errors::by_kind(&ios, &replay::times(&mut *entry.build(), &ios), held_out)
+    let of_held_out = |turned: &Turned| {
+        let entry = turned.description.entry().expect("it was simulated");
+        let times = replay::times(&mut *entry.build(), &ios, turned.shift);
+        errors::by_kind(&ios, &times, held_out)
     };
     let total = |kinds: &BTreeMap<Kind, Vec<Pair>>| Errors::new(kinds.values().flatten());
-    let (before, after) = (of_held_out(&original), of_held_out(&description));
+    let description = fitted_model.description.clone();
+    let unturned = Turned::new(original.clone());
+    let (before, after) = (of_held_out(&unturned), of_held_out(&fitted_model));
     let (Some(before), Some(sum)) = (total(&before), total(&after)) else {
         return Err(FitError::TooFew(0));
     };
@@ -186,6 +192,23 @@ fn sized(
     starts.iter().filter_map(sized).collect()
 }
 
+/// Description of a device whose platter has turned.
+#[derive(Clone, Debug)]
+struct Turned {
+    description: Description,
+    /// Time of its model at time zero of the recording.
+    shift: Nanos,
+}
+
+impl Turned {
+    fn new(description: Description) -> Turned {
+        Turned {
+            description,
+            shift: Nanos::ZERO,
+        }
+    }
+}
+
 /// Search for the figures of a model.
 struct Descent<'a> {
     /// I/Os to fit.
@@ -205,20 +228,20 @@ impl Descent<'_> {
         &mut self,
         starts: &[(String, Description)],
         speed: Option<u64>,
-    ) -> Option<(String, Description, Description)> {
+    ) -> Option<(String, Description, Turned)> {
         let mut found = Vec::new();
         for (name, original) in starts {
             let turning = speed.and_then(|speed| original.with_speed(speed));
             let start = turning.unwrap_or_else(|| original.clone());
             // Whatever the budget is: there must be a start.
-            if let Some(distance) = self.distance(&start) {
+            if let Some((distance, start)) = self.turned(start) {
                 found.push((distance, name, original, start));
             }
         }
         // Stable: of equal ones the first is taken.
         found.sort_by(|a, b| a.0.total_cmp(&b.0));
         found.truncate(STARTS);
-        let mut best: Option<(f64, String, Description, Description)> = None;
+        let mut best: Option<(f64, String, Description, Turned)> = None;
         for (index, (distance, name, original, start)) in found.iter().enumerate() {
             // An equal part for each start, and what others have left.
             let parts = (found.len() - index) as u64;
@@ -234,18 +257,51 @@ impl Descent<'_> {
         best.map(|(_, name, original, end)| (name, original, end))
     }
 
+    /// Returns a start with its distance. The platter of a hard disk whose spindle speed is known
+    /// has the angle, and its zones the rates, that the ends of I/Os tell, if that is nearer.
+    fn turned(&mut self, start: Description) -> Option<(f64, Turned)> {
+        let start = Turned::new(start);
+        let least = self.distance(&start)?;
+        let figures = start.description.hdd().filter(|_| self.is_speed_known);
+        let Some(figures) = figures.filter(|_| least > GAIN_MIN) else {
+            return Some((least, start));
+        };
+        let ios = self.ios;
+        let ends = zones::Ends::new(&figures, ios);
+        let other = match ends.shift() {
+            Some(shift) => Some(Turned {
+                shift,
+                ..start.clone()
+            }),
+            None => ends.layout().and_then(|found| {
+                let description = start.description.with_rates(found.outer, found.inner)?;
+                let shift = found.shift;
+                Some(Turned { description, shift })
+            }),
+        };
+        let distance = other.as_ref().and_then(|other| self.distance(other));
+        match other.zip(distance) {
+            Some((other, distance)) if distance < least => Some((distance, other)),
+            _ => Some((least, start)),
+        }
+    }
+
     /// Moves every figure as long as the distance shrinks, until so many I/Os are simulated.
     /// Returns the distance that was reached with its description.
-    fn descend(&mut self, start: Description, least: f64, until: u64) -> (f64, Description) {
+    fn descend(&mut self, start: Turned, least: f64, until: u64) -> (f64, Turned) {
         let (mut least, mut best) = (least, start);
         for factor in FACTORS {
             while least > GAIN_MIN {
                 let before = least;
-                for param in best.params() {
+                for param in best.description.params() {
                     if Description::is_speed(param) && self.is_speed_known {
                         continue;
                     }
-                    for other in best.around(param, factor) {
+                    for description in best.description.around(param, factor) {
+                        let other = Turned {
+                            description,
+                            ..best
+                        };
                         if self.simulated + self.ios.len() as u64 > until {
                             self.exhausted = true;
                             return (least, best);
@@ -268,9 +324,9 @@ impl Descent<'_> {
 
     /// Returns the distance of a model from the recording; `None` if its figures contradict each
     /// other.
-    fn distance(&mut self, description: &Description) -> Option<f64> {
-        let entry = description.entry().ok()?;
-        let times = replay::times(&mut *entry.build(), self.ios);
+    fn distance(&mut self, turned: &Turned) -> Option<f64> {
+        let entry = turned.description.entry().ok()?;
+        let times = replay::times(&mut *entry.build(), self.ios, turned.shift);
         self.simulated += self.ios.len() as u64;
         (self.progress)(self.simulated);
         Some(errors::distance(&errors::by_kind(self.ios, &times, 0)))

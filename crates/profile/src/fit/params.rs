@@ -3,6 +3,7 @@
 use super::rotation::SPEEDS;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, CatalogueError, Entry};
+use tidegate_device::hdd::HddFigures;
 use tidegate_units::{
     format_bandwidth, format_duration, format_rotation, parse_bandwidth, parse_bytes,
     parse_duration,
@@ -41,8 +42,8 @@ const PARAMS: [Param; 23] = [
     param("hdd.seek.track_to_track", Unit::Time),
     param("hdd.seek.full_stroke", Unit::Time),
     param("hdd.write_settle", Unit::Time),
-    param("hdd.outer_rate", Unit::Bandwidth),
-    param("hdd.inner_rate", Unit::Bandwidth),
+    param(OUTER_RATE, Unit::Bandwidth),
+    param(INNER_RATE, Unit::Bandwidth),
     param("hdd.surfaces.head_switch", Unit::Time),
     param("hdd.surfaces.cylinder_switch", Unit::Time),
     param("hdd.write_cache.size", Unit::Size),
@@ -62,6 +63,9 @@ const PARAMS: [Param; 23] = [
 
 /// Spindle speed.
 const ROTATION: &str = "hdd.rotation";
+/// Sustained rates of the outermost and the innermost zone.
+const OUTER_RATE: &str = "hdd.outer_rate";
+const INNER_RATE: &str = "hdd.inner_rate";
 /// Digits of fitted figures.
 const DIGITS: u32 = 4;
 
@@ -161,6 +165,19 @@ impl Description {
         self.with(param(ROTATION, Unit::Speed), format_rotation(speed))
     }
 
+    /// Returns the figures of a hard disk; `None` if the device is none.
+    pub(super) fn hdd(&self) -> Option<HddFigures> {
+        self.0.get("hdd")?.clone().try_into().ok()
+    }
+
+    /// Returns the description with other rates of the outermost and the innermost zone, in bytes
+    /// per second; `None` if the device has no zones.
+    pub(super) fn with_rates(&self, outer: u64, inner: u64) -> Option<Description> {
+        let rate = |path: &'static str| param(path, Unit::Bandwidth);
+        self.with(rate(OUTER_RATE), exact_bandwidth(outer))?
+            .with(rate(INNER_RATE), exact_bandwidth(inner))
+    }
+
     /// Returns true if a figure is the spindle speed.
     pub(super) fn is_speed(param: Param) -> bool {
         param.path == ROTATION
@@ -223,6 +240,15 @@ fn scaled(text: &str, unit: Unit, factor: f64) -> Option<String> {
         Unit::Size => format!("{value} B"),
         Unit::Count | Unit::Speed => value.to_string(),
     })
+}
+
+/// Formats a rate without loss: the angles of all tracks depend on each digit of it.
+fn exact_bandwidth(rate: u64) -> String {
+    let text = format_bandwidth(rate);
+    match parse_bandwidth(&text) {
+        Ok(read) if read == rate => text,
+        _ => format!("{rate} B/s"),
+    }
 }
 
 /// Rounds a figure to four digits.

@@ -7,15 +7,17 @@ use tidegate_device::{Model, ModelIo, Spec};
 use super::ios::DeviceIo;
 
 /// Returns the time that a model takes for each I/O, from the time at which it was sent. An I/O for
-/// which the queue has no room waits, which counts.
-pub(super) fn times(model: &mut dyn Model, ios: &[DeviceIo]) -> Vec<Nanos> {
+/// which the queue has no room waits, which counts. The model's time is `shift` at time zero of the
+/// I/Os.
+pub(super) fn times(model: &mut dyn Model, ios: &[DeviceIo], shift: Nanos) -> Vec<Nanos> {
     let spec = model.spec().clone();
     let mut ends = vec![Nanos::ZERO; ios.len()];
     let mut now = Nanos::ZERO;
     for (index, io) in ios.iter().enumerate() {
+        let sent = io.sent + shift;
         for part in parts(&spec, io, index as u64) {
-            drain(model, io.sent, &mut ends);
-            now = now.max(io.sent);
+            drain(model, sent, &mut ends);
+            now = now.max(sent);
             while !model.has_room() {
                 let next = model.next_completion().expect("the queue is full");
                 drain(model, next, &mut ends);
@@ -28,7 +30,7 @@ pub(super) fn times(model: &mut dyn Model, ios: &[DeviceIo]) -> Vec<Nanos> {
         drain(model, next, &mut ends);
     }
     let pairs = ends.iter().zip(ios);
-    pairs.map(|(end, io)| end.since(io.sent)).collect()
+    pairs.map(|(end, io)| end.since(io.sent + shift)).collect()
 }
 
 /// Pops what has ended by `until`; an I/O of several parts ends with the last.

@@ -54,16 +54,18 @@ fn agreement(times: &[Nanos], speed: u64) -> f64 {
     libm::sqrt(x * x + y * y) / times.len() as f64
 }
 
+/// Returns true if a platter may have delayed an I/O, whose length is known.
+pub(super) fn is_mechanical(io: &DeviceIo) -> bool {
+    matches!(io.op, Op::Read | Op::Write) && io.is_whole && io.took() >= MECHANICAL
+}
+
 /// Returns the times between the ends of I/Os that are near each other.
 fn between_neighbours(ios: &[DeviceIo]) -> Vec<Nanos> {
-    let mechanical = |io: &&DeviceIo| {
-        matches!(io.op, Op::Read | Op::Write) && io.is_whole && io.took() >= MECHANICAL
-    };
-    let mut by_end: Vec<&DeviceIo> = ios.iter().filter(mechanical).collect();
+    let mut by_end: Vec<&DeviceIo> = ios.iter().filter(|io| is_mechanical(io)).collect();
     by_end.sort_by_key(|io| io.done);
     let mut recent: VecDeque<&DeviceIo> = VecDeque::new();
     let mut times = Vec::new();
-    let end = |io: &DeviceIo| io.addr + u64::from(io.len);
+    let end = |io: &DeviceIo| io.addr.saturating_add(io.len.into());
     for io in by_end {
         let near = |other: &&&DeviceIo| {
             end(other).abs_diff(end(io)) <= NEAR && io.done.since(other.done) <= SOON

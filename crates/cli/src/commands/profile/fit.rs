@@ -222,8 +222,8 @@ impl<'a> Answer<'a> {
             }
         }
         if self.rotational && self.after.close < 0.9 {
-            text +=
-                "The angle of a platter is in no recording: judge a hard disk by TIME and MODEL.\n";
+            text += "The angle of the platter at each I/O is not known: judge a hard disk by TIME \
+                     and MODEL.\n";
         }
         if self.after.stalls > 0 {
             text += &format!(
