@@ -1,0 +1,239 @@
+// Frame of all pages: navigation, health, theme, token and keys.
+
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, ask, type Health, path, setToken, token } from "./api";
+import { DevicePage } from "./device";
+import { clock } from "./format";
+import { applyTheme, storedTheme, type Theme, to, usePolled, useRoute } from "./hooks";
+import { type Connection, setPaused, useLive } from "./live";
+import { Overview } from "./overview";
+import { Dialog, Failure } from "./parts";
+import { RecordingsPage } from "./recordings";
+import { TransfersPage } from "./transfers";
+import { VmPage } from "./vm";
+
+const PAGES = [
+  { name: "Overview", at: "", key: "1" },
+  { name: "Transfers", at: "transfers", key: "2" },
+  { name: "Recordings", at: "recordings", key: "3" },
+] as const;
+
+const KEYS: [string, string][] = [
+  ["1 2 3", "overview, transfers, recordings"],
+  ["/", "filter the VMs"],
+  ["p", "pause, or go on"],
+  ["t", "light, dark, or as the system has it"],
+  ["Escape", "back to the overview; closes dialogues"],
+  ["?", "this list"],
+];
+
+const CONNECTIONS: Record<Connection, [string, string]> = {
+  connecting: ["none", "connecting"],
+  live: ["good", "live"],
+  paused: ["warn", "paused"],
+  lost: ["bad", "no connection"],
+};
+
+function TokenDialog({ close }: { close: () => void }) {
+  const [secret, setSecret] = useState("");
+  const [error, setError] = useState<ApiError | null>(null);
+  const use = async (event: Event) => {
+    event.preventDefault();
+    setError(null);
+    try {
+      // Any answer but a refusal shows that the token is valid.
+      await ask(path("history"), { secret: secret.trim() });
+      setToken(secret.trim());
+      close();
+    } catch (problem) {
+      setError(problem instanceof ApiError ? problem : new ApiError(0, []));
+    }
+  };
+  return (
+    <Dialog title="Token" close={close}>
+      <p>
+        Without a token this page reads. Changes need one of the role operate or admin:{" "}
+        <code>tidegate token add NAME --role operate</code>. It is kept in this tab until it is closed.
+      </p>
+      <form onSubmit={use}>
+        <label>
+          Secret
+          <input
+            type="password"
+            autocomplete="off"
+            required
+            value={secret}
+            onInput={(event) => setSecret(event.currentTarget.value)}
+          />
+        </label>
+        <Failure error={error} />
+        <div class="buttons">
+          <button type="submit" class="primary">
+            Use
+          </button>
+          {token() && (
+            <button
+              type="button"
+              onClick={() => {
+                setToken(null);
+                close();
+              }}
+            >
+              Forget the present one
+            </button>
+          )}
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function KeysDialog({ close }: { close: () => void }) {
+  return (
+    <Dialog title="Keys" close={close}>
+      <dl class="keys">
+        {KEYS.map(([key, what]) => (
+          <div key={key}>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+      <div class="buttons">
+        <button type="button" onClick={close}>
+          Close
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
+function nextTheme(theme: Theme): Theme {
+  return theme === "auto" ? "light" : theme === "light" ? "dark" : "auto";
+}
+
+type Open = "token" | "keys" | null;
+
+/** Follows keys that are not for a field or a dialogue. */
+function useKeys(actions: Record<string, () => void>): void {
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const target = event.target as HTMLElement;
+      const isTyped = target.matches("input, select, textarea");
+      if (document.querySelector("dialog[open]") || (isTyped && event.key !== "Escape")) return;
+      const action = actions[event.key];
+      if (!action) return;
+      event.preventDefault();
+      action();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  });
+}
+
+export function App() {
+  const state = useLive();
+  const route = useRoute();
+  const { value: health } = usePolled<Health>("/healthz", 5000);
+  const [open, setOpen] = useState<Open>(null);
+  const [theme, setTheme] = useState(storedTheme);
+  const isPaused = state.connection === "paused";
+  const turnTheme = () => {
+    const next = nextTheme(theme);
+    applyTheme(next);
+    setTheme(next);
+  };
+  useKeys({
+    "1": () => (location.hash = to()),
+    "2": () => (location.hash = to("transfers")),
+    "3": () => (location.hash = to("recordings")),
+    "/": () => document.getElementById("filter")?.focus(),
+    p: () => setPaused(!isPaused),
+    t: turnTheme,
+    Escape: () => {
+      (document.activeElement as HTMLElement | null)?.blur();
+      location.hash = to();
+    },
+    "?": () => setOpen("keys"),
+  });
+  const [page, name] = route;
+  const title = name ?? PAGES.find((it) => it.at === (page ?? ""))?.name ?? "Tidegate";
+  useEffect(() => {
+    document.title = `${title} – Tidegate`;
+  }, [title]);
+  const [kind, word] = CONNECTIONS[state.connection];
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+        To the content
+      </a>
+      <header>
+        <a class="brand" href={to()}>
+          Tidegate
+        </a>
+        <nav aria-label="Pages">
+          {PAGES.map(({ name, at }) => (
+            <a key={at} href={to(...(at ? [at] : []))} aria-current={(page ?? "") === at ? "page" : undefined}>
+              {name}
+            </a>
+          ))}
+        </nav>
+        <div class="tools">
+          <span class={`mark ${kind}`} title={state.live ? `last event at ${clock(state.live.at_ms)}` : ""}>
+            ● {word}
+          </span>
+          <button type="button" onClick={() => setPaused(!isPaused)}>
+            {isPaused ? "Go on" : "Pause"}
+          </button>
+          <button type="button" onClick={turnTheme} aria-label={`Theme: ${theme}`}>
+            {theme === "auto" ? "◐ auto" : theme === "light" ? "☀ light" : "☾ dark"}
+          </button>
+          <button type="button" onClick={() => setOpen("token")}>
+            {token() ? "Token ✓" : "Token"}
+          </button>
+          <button type="button" onClick={() => setOpen("keys")} aria-label="Keys">
+            ?
+          </button>
+        </div>
+      </header>
+      <main id="main" tabIndex={-1}>
+        {state.problem && (
+          <div class="notice bad" role="alert">
+            {state.problem}
+          </div>
+        )}
+        {health && health.status !== "ok" && (
+          <div class="notice bad" role="alert">
+            <strong>{health.status}</strong>
+            {health.problems.map((problem) => (
+              <p key={problem}>{problem}</p>
+            ))}
+          </div>
+        )}
+        {page === "vm" && name ? (
+          <VmPage key={name} name={name} live={state.live} />
+        ) : page === "device" && name ? (
+          <DevicePage key={name} name={name} live={state.live} />
+        ) : page === "transfers" ? (
+          <TransfersPage live={state.live} />
+        ) : page === "recordings" ? (
+          <RecordingsPage />
+        ) : page ? (
+          <h1>There is no page “{page}”</h1>
+        ) : state.live ? (
+          <Overview live={state.live} rates={state.rates} />
+        ) : (
+          <h1 class="muted">Waiting for the daemon …</h1>
+        )}
+      </main>
+      {open === "token" && <TokenDialog close={() => setOpen(null)} />}
+      {open === "keys" && <KeysDialog close={() => setOpen(null)} />}
+    </>
+  );
+}

@@ -1,0 +1,94 @@
+// Recordings of all requests of a device: what there is, and the switch.
+
+import { useState } from "preact/hooks";
+import { ApiError, ask, path, type Recordings } from "./api";
+import { size, whole } from "./format";
+import { to, usePolled } from "./hooks";
+import { Failure, TableFrame } from "./parts";
+
+export function RecordingsPage() {
+  const { value, error, refresh } = usePolled<Recordings>(path("recordings"), 2000);
+  const [failure, setFailure] = useState<ApiError | null>(null);
+  const [said, setSaid] = useState<string | null>(null);
+  const [busy, setBusy] = useState<string | null>(null);
+  const change = async (device: string, on: boolean) => {
+    setFailure(null);
+    setSaid(null);
+    setBusy(device);
+    try {
+      const url = path("devices", device, "recording");
+      const now = await ask<Recordings>(url, { method: "PUT", body: { on } });
+      const is = now.devices.find((it) => it.device === device)?.on;
+      setSaid(`In force now: recording of ${device} is ${is ? "on" : "off"}`);
+      refresh();
+    } catch (problem) {
+      setFailure(problem instanceof ApiError ? problem : new ApiError(0, []));
+    } finally {
+      setBusy(null);
+    }
+  };
+  const names = ["Device", "State", "Requests", "Missing", "Files", "Size", "From", "Until", "Switch"];
+  return (
+    <>
+      <h1>Recordings</h1>
+      <Failure error={failure ?? error} />
+      {said && (
+        <div class="notice good" role="status">
+          {said}
+        </div>
+      )}
+      {value && (
+        <>
+          <p class="muted">
+            {value.directory
+              ? `${size(value.bytes)} of at most ${size(value.max_bytes)} in ${value.directory}`
+              : "There is no place for recordings: [recording] or [store] in the configuration names one."}
+          </p>
+          {value.on_storage_of?.map((device) => (
+            <p key={device} class="mark warn">
+              ! recordings are written to the storage of {device}, beside the I/O of its VMs
+            </p>
+          ))}
+          <TableFrame label="Recordings">
+            <table class="wide">
+              <thead>
+                <tr>
+                  {names.map((name) => (
+                    <th key={name} scope="col">
+                      {name}
+                    </th>
+                  ))}
+                </tr>
+              </thead>
+              <tbody>
+                {value.devices.map((it) => (
+                  <tr key={it.device}>
+                    <th scope="row">
+                      <a href={to("device", it.device)}>{it.device}</a>
+                    </th>
+                    <td>
+                      {it.on ? <span class="mark good">● on</span> : "off"}
+                      {it.problem && <span class="mark bad"> {it.problem}</span>}
+                    </td>
+                    <td class="number">{whole(it.requests)}</td>
+                    <td class="number">{whole(it.dropped)}</td>
+                    <td class="number">{it.files}</td>
+                    <td class="number">{size(it.bytes)}</td>
+                    <td>{it.from ?? "–"}</td>
+                    <td>{it.until ?? "–"}</td>
+                    <td>
+                      <button type="button" disabled={busy !== null} onClick={() => change(it.device, !it.on)}>
+                        {it.on ? "Switch off" : "Switch on"}
+                        <span class="visually-hidden"> the recording of {it.device}</span>
+                      </button>
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </TableFrame>
+        </>
+      )}
+    </>
+  );
+}

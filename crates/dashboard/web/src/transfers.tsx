@@ -1,0 +1,192 @@
+// Deadline transfers with their forecasts.
+
+import { useState } from "preact/hooks";
+import { ApiError, ask, path, type Live, type VmTransfers } from "./api";
+import { bandwidth, percent, size, span } from "./format";
+import { to, usePolled } from "./hooks";
+import { Dialog, Failure, Mark, TableFrame } from "./parts";
+
+function StartDialog({ vms, close, done }: { vms: string[]; close: () => void; done: (now: VmTransfers) => void }) {
+  const [values, setValues] = useState({ vm: vms[0] ?? "", size: "", deadline: "" });
+  const [force, setForce] = useState(false);
+  const [error, setError] = useState<ApiError | null>(null);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    setError(null);
+    try {
+      const url = `${path("vms", values.vm, "job")}${force ? "?force=true" : ""}`;
+      const body = { size: values.size, deadline: values.deadline };
+      done(await ask<VmTransfers>(url, { method: "PUT", body }));
+    } catch (problem) {
+      setError(problem instanceof ApiError ? problem : new ApiError(0, []));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title="Start a deadline transfer" close={close}>
+      <form onSubmit={submit}>
+        <div class="fields">
+          <label>
+            VM
+            <select value={values.vm} onChange={(event) => setValues({ ...values, vm: event.currentTarget.value })}>
+              {vms.map((vm) => (
+                <option key={vm} value={vm}>
+                  {vm}
+                </option>
+              ))}
+            </select>
+          </label>
+          <label>
+            Size
+            <input
+              required
+              placeholder="2 GiB"
+              value={values.size}
+              onInput={(event) => setValues({ ...values, size: event.currentTarget.value })}
+            />
+          </label>
+          <label>
+            Deadline from now
+            <input
+              required
+              placeholder="60 s"
+              value={values.deadline}
+              onInput={(event) => setValues({ ...values, deadline: event.currentTarget.value })}
+            />
+          </label>
+        </div>
+        <label class="check">
+          <input type="checkbox" checked={force} onChange={() => setForce(!force)} /> even if it does not fit the device
+        </label>
+        <Failure error={error} />
+        <div class="buttons">
+          <button type="submit" class="primary" disabled={busy}>
+            Start
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function Row({ it, cancel }: { it: VmTransfers; cancel: (vm: string) => void }) {
+  const job = it.job;
+  const done = job && job.size_bytes > 0 ? (100 * job.moved_bytes) / job.size_bytes : 0;
+  return (
+    <tr>
+      <th scope="row">
+        <a href={to("vm", it.vm)}>{it.vm}</a>
+      </th>
+      {job ? (
+        <>
+          <td>
+            <progress max={100} value={done} aria-label={`transfer of ${it.vm}`} /> {percent(done)} of {size(job.size_bytes)}
+          </td>
+          <td class="number">{bandwidth(job.bytes_per_s)}</td>
+          <td class="number">{job.due_in_s >= 0 ? span(job.due_in_s) : `${span(job.due_in_s)} ago`}</td>
+          <td>
+            {job.early_s !== undefined && <Mark kept={job.early_s >= 0} />} {job.forecast}
+            {job.given_up && <span class="mark bad"> given up</span>}
+            {!job.enforced && <span class="mark warn"> ! not enforced</span>}
+            {job.notes?.map((note) => <p key={note} class="muted">{note}</p>)}
+          </td>
+          <td>{job.class}</td>
+        </>
+      ) : (
+        <td colSpan={5} class="muted">
+          none runs
+        </td>
+      )}
+      <td>
+        {it.last && (
+          <>
+            <Mark kept={it.last.outcome === "cancelled" ? undefined : it.last.outcome === "met"} />{" "}
+            <span class="muted">{it.last.said}</span>
+          </>
+        )}
+      </td>
+      <td class="number">
+        {it.ended.met} / {it.ended.missed} / {it.ended.cancelled}
+      </td>
+      <td>
+        {job && (
+          <button type="button" onClick={() => cancel(it.vm)}>
+            Cancel<span class="visually-hidden"> the transfer of {it.vm}</span>
+          </button>
+        )}
+      </td>
+    </tr>
+  );
+}
+
+export function TransfersPage({ live }: { live: Live | null }) {
+  const { value, error, refresh } = usePolled<VmTransfers[]>(path("jobs"), 2000);
+  const [isOpen, setOpen] = useState(false);
+  const [failure, setFailure] = useState<ApiError | null>(null);
+  const [said, setSaid] = useState<string | null>(null);
+  const cancel = async (vm: string) => {
+    setFailure(null);
+    try {
+      const now = await ask<VmTransfers>(path("vms", vm, "job"), { method: "DELETE" });
+      setSaid(`${vm}: ${now.last?.said ?? "cancelled"}`);
+      refresh();
+    } catch (problem) {
+      setFailure(problem instanceof ApiError ? problem : new ApiError(0, []));
+    }
+  };
+  const names = ["VM", "Progress", "Rate", "Due in", "Forecast", "Class", "Last one", "Met / missed / cancelled", "Action"];
+  return (
+    <>
+      <div class="titled">
+        <h1>Deadline transfers</h1>
+        <button type="button" onClick={() => setOpen(true)}>
+          Start …
+        </button>
+      </div>
+      <Failure error={failure ?? error} />
+      {said && (
+        <div class="notice good" role="status">
+          {said}
+        </div>
+      )}
+      {value?.length === 0 && <p class="muted">No VM has a transfer, or had one since the daemon started.</p>}
+      {value && value.length > 0 && (
+        <TableFrame label="Deadline transfers">
+          <table class="wide">
+            <thead>
+              <tr>
+                {names.map((name) => (
+                  <th key={name} scope="col">
+                    {name}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {value.map((it) => (
+                <Row key={it.vm} it={it} cancel={cancel} />
+              ))}
+            </tbody>
+          </table>
+        </TableFrame>
+      )}
+      {isOpen && (
+        <StartDialog
+          vms={live?.vms.filter((vm) => !vm.background).map((vm) => vm.vm) ?? []}
+          close={() => setOpen(false)}
+          done={(now) => {
+            setSaid(`In force now: ${now.vm}, ${now.job?.forecast ?? "done"}`);
+            setOpen(false);
+            refresh();
+          }}
+        />
+      )}
+    </>
+  );
+}
