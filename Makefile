@@ -52,6 +52,15 @@ test-cases: ## Run all property tests on cases never tried, CASES=3000 each
 	@scripts/setup test
 	@PROPTEST_CASES=$(CASES) cargo test --locked --workspace --no-fail-fast $(ARGS)
 
+.PHONY: test-web
+test-web: ## Test the dashboard in headless Chromium, where npm and Chromium are installed
+	@scripts/test-web $(ARGS)
+
+.PHONY: web
+web: ## Build the files of the dashboard anew, which are committed (npm)
+	@npm ci --prefix crates/dashboard/web --no-audit --no-fund
+	@npm run build --prefix crates/dashboard/web
+
 .PHONY: lint
 lint: ## Check formatting, lints and documentation only
 	@scripts/setup test

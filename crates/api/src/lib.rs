@@ -12,6 +12,7 @@
 //! | `PUT /v1/devices/{name}/policy` | [`PolicyRequest`], or a name | [`DeviceView`] |
 //! | `PUT /v1/devices/{name}/recording` | [`RecordingRequest`] | [`RecordingsView`] |
 //! | `GET /v1/recordings` | | [`RecordingsView`] |
+//! | `GET /v1/events` | | server-sent events with [`LiveView`] |
 //! | `GET /v1/vms` | | list of [`VmView`] |
 //! | `GET /v1/vms/{name}` | | [`VmView`] |
 //! | `PUT /v1/vms/{name}` | [`VmRequest`] | [`VmView`] |
@@ -77,6 +78,7 @@
 //! [`StatsView`]: stats::StatsView
 //! [`Health`]: health::Health
 //! [`HistoryView`]: history::HistoryView
+//! [`LiveView`]: live::LiveView
 //! [`HistoryStatusView`]: history::HistoryStatusView
 //! [`ErrorBody`]: error::ErrorBody
 
@@ -90,6 +92,7 @@ pub mod error;
 pub mod fault;
 pub mod health;
 pub mod history;
+pub mod live;
 pub mod objective;
 pub mod policy;
 pub mod query;

@@ -28,6 +28,14 @@ pub struct StatsQuery {
     pub interval: Option<String>,
 }
 
+/// Query of `GET /v1/events`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EventsQuery {
+    /// Number of events after which the answer ends, at least 1; without end where left out.
+    pub count: Option<u32>,
+}
+
 /// Query of `GET /v1/vms/{name}/history` and of that of devices.
 ///
 /// Times are `now`, a time before now such as `-15m`, RFC 3339 such as `2026-11-28T14:02:00Z`, or

@@ -139,6 +139,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         history: HistoryConfig::off(),
         recording: None,
         metrics: Vec::new(),
+        dashboards: Vec::new(),
         listeners: Vec::new(),
         devices: vec![device],
         vms: vec![vm],

@@ -53,9 +53,9 @@ fn warn_of_open_address(
     }
 }
 
-/// Reads the sections; `None` for each with an error, which has been reported.
+/// Reads the sections of the file `file`; `None` for each with an error, which has been reported.
 pub(super) fn read_all(
-    fields: &[Field<'_>],
+    file: &mut Section<'_>,
     context: &Context<'_>,
     taken: &mut ClaimedAddresses,
 ) -> Vec<Option<MetricsConfig>> {
@@ -81,7 +81,8 @@ pub(super) fn read_all(
                 .and_then(|field| field.place()),
         })
     };
-    fields.iter().map(read).collect()
+    let tables = file.take_tables(keys::METRICS.name);
+    tables.iter().map(read).collect()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::fault::Rule;
 
 mod context;
 mod control;
+mod dashboard;
 mod default_policy;
 mod device;
 mod export_names;
@@ -47,6 +48,7 @@ pub mod vm;
 pub use control::{
     AccessConfig, Account, ControlConfig, ControlListenConfig, DEFAULT_CONTROL_SOCKET,
 };
+pub use dashboard::DashboardConfig;
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
 pub use metrics::MetricsConfig;
 pub use promise::{by_the_clock, words};
@@ -147,6 +149,8 @@ pub struct Config {
     pub recording: Option<RecordingConfig>,
     /// Listeners that serve metrics and health alone.
     pub metrics: Vec<MetricsConfig>,
+    /// Listeners that serve the page for browsers.
+    pub dashboards: Vec<DashboardConfig>,
     /// Listeners for NBD clients and for front-ends of vhost-user.
     pub listeners: Vec<ListenConfig>,
     /// Devices, with one event loop and one engine each.

@@ -11,8 +11,8 @@ use super::context::Context;
 use super::listen_address::{AddressKind, ClaimedAddresses, owner, socket_mode, unix_or_tcp};
 use super::{
     Config, ControlConfig, DaemonConfig, HistoryConfig, ListenAddress, ListenConfig, PathsConfig,
-    RecordingConfig, SocketTemplate, StoreConfig, VmConfig, context, control, device, export_names,
-    keys, metrics, overcommit, recording, tls, vm,
+    RecordingConfig, SocketTemplate, StoreConfig, VmConfig, context, control, dashboard, device,
+    export_names, keys, metrics, overcommit, recording, tls, vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
@@ -47,8 +47,8 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         None => Some(HistoryConfig::beside(beside)),
     };
     let recording = section.take("recording");
-    let metrics = section.take_tables(keys::METRICS.name);
-    let metrics = metrics::read_all(&metrics, context, &mut sockets);
+    let metrics = metrics::read_all(&mut section, context, &mut sockets);
+    let dashboards = dashboard::read_all(&mut section, context, &mut sockets);
     let listen = section.take_tables(keys::LISTENERS.name);
     let device_tables = section.take_tables(keys::DEVICES.name);
     let vm_tables = section.take_tables("vm");
@@ -78,6 +78,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         history: history?,
         recording: recording?,
         metrics: metrics.into_iter().collect::<Option<_>>()?,
+        dashboards: dashboards.into_iter().collect::<Option<_>>()?,
         listeners: listeners.into_iter().collect::<Option<_>>()?,
         devices: drafts
             .into_iter()

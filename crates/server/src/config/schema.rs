@@ -78,6 +78,9 @@ client_ca = "ca.pem"
 [[metrics]]
 unix = "metrics.sock"
 mode = "0660"
+[[dashboard]]
+tcp = "127.0.0.1:9807"
+host_names = ["storage.example"]
 [[listen]]
 unix = "nbd.sock"
 exports = ["a"]

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tidegate_api::access::Role;
@@ -102,6 +102,9 @@ pub(super) enum Caller {
     },
     /// Client on TCP, which has the role of the token that each of its requests has.
     Remote(SocketAddr),
+    /// Client of a dashboard's listener: it has the role of the token that a request has, and may
+    /// read without one.
+    Visitor(SocketAddr),
 }
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -173,6 +176,9 @@ pub(super) async fn authenticate<P: Plane>(
             }
             granted
         }
+        Some(Caller::Visitor(address)) => {
+            of_visitor(&api, *address, request.method(), request.headers())
+        }
         // A listener that names no caller would be a bug; nobody gains by it.
         None => Err(forbidden("the client is not known", "a configured socket")),
     };
@@ -199,6 +205,26 @@ fn of_process(user: Option<u32>, role: Option<Role>) -> ApiResult<Granted> {
         Some(role) => Ok(Granted { role, who }),
         None => Err(no_role(&who)),
     }
+}
+
+/// Finds the role of a client of a dashboard's listener. Without a token no request changes
+/// anything, whatever its route requires: a page of another site cannot send one.
+fn of_visitor<P: Plane>(
+    api: &Api<P>,
+    address: SocketAddr,
+    method: &Method,
+    headers: &HeaderMap,
+) -> ApiResult<Granted> {
+    if headers.contains_key(AUTHORIZATION) {
+        return of_token(api, address, headers);
+    }
+    if [Method::GET, Method::HEAD].contains(method) {
+        return Ok(Granted {
+            role: Role::Read,
+            who: "a visitor without a token".to_owned(),
+        });
+    }
+    Err(unauthorized(address, "a change needs a token"))
 }
 
 /// Finds the role of the token in the headers of a request.

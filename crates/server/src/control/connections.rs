@@ -60,8 +60,9 @@ use crate::listener::PeerKey;
 
 /// Most connections that the control API serves at a time on a listener.
 pub(super) const CONNECTIONS_MAX: usize = 256;
-/// Part of the process's descriptors that the connections of the control API may take, and those of
-/// metrics: one in this number, over all listeners of either. Most are for disks and VMs.
+/// Part of the process's descriptors that the connections of the control API may take, those of
+/// metrics, and those of the dashboard: one in this number, over all listeners of each. Most are
+/// for disks and VMs.
 const OF_FILES: usize = 16;
 /// Fewest connections that a listener serves at a time, however few descriptors there are.
 const CONNECTIONS_MIN: usize = 8;

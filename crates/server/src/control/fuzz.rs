@@ -2,7 +2,8 @@
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, Request, StatusCode};
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
@@ -136,7 +137,13 @@ impl Served {
             let service = TowerToHyperService::new(router(self.api.clone()));
             let answer = service.call(request).await.expect("infallible");
             let (head, body) = answer.into_parts();
-            let bytes = to_bytes(body, ANSWER_MAX).await.expect("a bounded answer");
+            // Events have no end.
+            let is_endless =
+                (head.headers.get(CONTENT_TYPE)).is_some_and(|kind| kind == "text/event-stream");
+            let bytes = match is_endless {
+                true => Bytes::new(),
+                false => to_bytes(body, ANSWER_MAX).await.expect("a bounded answer"),
+            };
             (head.status, bytes)
         });
         assert!(

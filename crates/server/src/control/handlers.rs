@@ -312,7 +312,7 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {}", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
         "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, \
-         /v1/recordings, /v1/stats, /v1/history, /v1/tokens, /healthz or /metrics",
+         /v1/recordings, /v1/stats, /v1/events, /v1/history, /v1/tokens, /healthz or /metrics",
     )
 }
 

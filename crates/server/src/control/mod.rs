@@ -12,7 +12,9 @@ mod access;
 mod admit;
 mod answer_body;
 mod connections;
+mod dashboard;
 mod error;
+mod events;
 mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
@@ -45,6 +47,7 @@ use tidegate_api::health::Reason;
 use tokio::sync::{Mutex, Notify};
 
 use error::ApiResult;
+use events::Events;
 use schedule::{Clock, Held};
 use shared::Shared;
 
@@ -79,6 +82,8 @@ pub(crate) struct Api<P> {
     snapshots: Shared<ApiResult<Vec<DeviceSnapshot>>>,
     /// Reasons of `/healthz`.
     health: Shared<Vec<Reason>>,
+    /// Subscribers of `/v1/events`.
+    events: Events,
 }
 
 impl<P> Api<P> {
@@ -92,6 +97,7 @@ impl<P> Api<P> {
             tokens: Arc::new(Tokens::load(None)),
             snapshots: Shared::exact(),
             health: Shared::exact(),
+            events: Events::new(events::SUBSCRIBERS_MAX),
         }
     }
 
@@ -99,6 +105,11 @@ impl<P> Api<P> {
     fn with_tokens(self, tokens: Tokens) -> Api<P> {
         let tokens = Arc::new(tokens);
         Api { tokens, ..self }
+    }
+
+    /// Replaces the events, which have no subscribers yet.
+    fn with_events(self, events: Events) -> Api<P> {
+        Api { events, ..self }
     }
 
     /// Returns the VMs whose schedules are not in force, with the reasons.

@@ -10,7 +10,7 @@ use tidegate_api::access::Role;
 
 use super::plane::Plane;
 use super::{
-    Api, BODY_BYTES_MAX, access, faults, handlers as h, history, learnt_vm_state as l,
+    Api, BODY_BYTES_MAX, access, events, faults, handlers as h, history, learnt_vm_state as l,
     recordings as r, schedule as s, tokens, transfers as t, vms_and_disks as v,
 };
 
@@ -73,6 +73,7 @@ fn devices<P: Plane>() -> Vec<Route<P>> {
         route(READ, Method::GET, "/v1/policies", h::policies),
         route(READ, Method::GET, "/v1/policies/{name}", h::policy),
         route(READ, Method::GET, "/v1/stats", h::stats::<P>),
+        route(READ, Method::GET, "/v1/events", events::events::<P>),
         route(READ, Method::GET, "/healthz", h::health::<P>),
         route(READ, Method::GET, "/metrics", h::metrics::<P>),
     ]

@@ -1,4 +1,4 @@
-//! Sockets of the control API, and the listeners of metrics.
+//! Sockets of the control API, and the listeners of metrics and of the dashboard.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,12 +9,16 @@ use tokio::task::JoinSet;
 use super::Api;
 use super::access::{Caller, Rules};
 use super::connections::{CONNECTIONS_MAX, Connections, places};
+use super::dashboard::{self, VISITORS_MAX};
 use super::error::ApiResult;
+use super::events::Events;
 use super::routes;
 use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
 use super::tls_clients::TlsClients;
-use crate::config::{Config, ControlListenConfig, ListenAddress, Place};
+use crate::config::{
+    Config, ControlListenConfig, DashboardConfig, ListenAddress, Place, SocketOwner,
+};
 use crate::daemon::DaemonHandle;
 use crate::listener::{BindError, Bound, Listener, Peer, Stream};
 use crate::log_limit;
@@ -25,12 +29,14 @@ use crate::tokens::Tokens;
 /// Pause after a failed `accept`, which most likely found no free file descriptor.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Bound sockets of the control API and of metrics.
+/// Bound sockets of the control API, of metrics and of the dashboard.
 #[derive(Debug)]
 pub struct Sockets {
     /// Sockets of the API; those on TCP have no rules, because their clients have tokens.
     control: Vec<(Bound, Option<Rules>)>,
     metrics: Vec<Bound>,
+    /// Listeners of the dashboard, with their names of `[[dashboard]]`.
+    dashboards: Vec<(Bound, Vec<String>)>,
     /// TLS of the sockets of the API, and of those of metrics: each with threads of its own, so
     /// that handshakes with one delay none with the other.
     control_tls: TlsListeners,
@@ -117,19 +123,25 @@ impl Sockets {
             })
         });
         let metrics = metrics.collect::<Result<_, _>>()?;
+        let dashboards = config.dashboards.iter().map(bind_dashboard);
+        let dashboards = dashboards.collect::<Result<_, _>>()?;
         Ok(Sockets {
             control,
             metrics,
+            dashboards,
             control_tls: open_tls(config, "control API", control_with_tls)?,
             metrics_tls: open_tls(config, "metrics", metrics_with_tls)?,
         })
     }
 
     /// Returns the addresses and paths: of the API in the order of the configuration, then of
-    /// metrics. A port that the kernel has chosen is filled in.
+    /// metrics and of the dashboard. A port that the kernel has chosen is filled in.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let control = self.control.iter().map(|(bound, _)| bound.name());
-        control.chain(self.metrics.iter().map(Bound::name))
+        let dashboards = self.dashboards.iter().map(|(bound, _)| bound.name());
+        control
+            .chain(self.metrics.iter().map(Bound::name))
+            .chain(dashboards)
     }
 
     /// Logs the addresses.
@@ -140,11 +152,15 @@ impl Sockets {
         for bound in &self.metrics {
             tracing::info!("metrics at {}", bound.name());
         }
+        for (bound, _) in &self.dashboards {
+            tracing::info!("dashboard at http://{}", bound.name());
+        }
     }
 
-    /// Serves the API and metrics and applies schedules until `stop` is done, and then closes all
-    /// connections and waits until the replies of those over TLS are sent, or should be. Dropping
-    /// the future closes everything at once. The files of the sockets are removed at the end.
+    /// Serves the API, metrics and the dashboard, and applies schedules until `stop` is done, and
+    /// then closes all connections and waits until the replies of those over TLS are sent, or
+    /// should be. Dropping the future closes everything at once. The files of the sockets are
+    /// removed at the end.
     ///
     /// # Errors
     /// If the runtime cannot register a socket.
@@ -156,28 +172,30 @@ impl Sockets {
         let Sockets {
             control,
             metrics,
+            dashboards,
             control_tls,
             metrics_tls,
         } = self;
         let tokens = Tokens::load(daemon.store().cloned());
-        let api = Api::new(daemon.clone(), Clock::system()).with_tokens(tokens);
+        let files = sys::raise_open_files() as usize;
+        let visitors_max = places(VISITORS_MAX, files, dashboards.len());
+        let api = Api::new(daemon.clone(), Clock::system())
+            .with_tokens(tokens)
+            .with_events(Events::beside(visitors_max));
         // Dropping the task set, with this future, ends all connections and the schedules.
         let mut tasks = JoinSet::new();
-        let scrapes = scrapes::router(api.clone());
-        let files = sys::raise_open_files() as usize;
-        let max = places(SCRAPERS_MAX, files, metrics.len());
-        for (bound, at) in metrics.iter().zip(0..) {
-            let connections = Connections::new(scrapes.clone(), max);
-            let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
-            match metrics_tls.of(at) {
-                Some(tls) => {
-                    let clients = TlsClients::new(tls, daemon.half_open().metrics.clone());
-                    tasks.spawn(accept_tls(listener, name, connections, clients, |_| ()))
-                }
-                None => tasks.spawn(accept(listener, name, connections, |_, _| Ok(()))),
-            };
-        }
+        serve_metrics(&mut tasks, &metrics, &metrics_tls, (&api, &daemon), files)?;
         let router = routes::router(api.clone());
+        for (bound, host_names) in &dashboards {
+            let router = dashboard::router(router.clone(), host_names);
+            let connections = Connections::new(router, visitors_max);
+            let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
+            let caller = |_: &Stream, peer: &Peer| match peer {
+                Peer::Tcp(address) => Ok(dashboard::visitor(*address)),
+                Peer::Unix { .. } => unreachable!("a dashboard has a TCP address"),
+            };
+            tasks.spawn(accept(listener, name, connections, caller));
+        }
         let max = places(CONNECTIONS_MAX, files, control.len());
         for ((bound, rules), at) in control.iter().zip(0..) {
             let connections = match rules {
@@ -211,11 +229,36 @@ impl Sockets {
         }
         tasks.shutdown().await;
         // Nobody is accepted any more.
-        drop((control, metrics));
+        drop((control, metrics, dashboards));
         // The last replies are with the threads for TLS.
         tokio::join!(control_tls.finished(), metrics_tls.finished());
         Ok(())
     }
+}
+
+/// Begins to serve the listeners of metrics. `files` is the number of descriptors that the process
+/// may have.
+fn serve_metrics(
+    tasks: &mut JoinSet<()>,
+    metrics: &[Bound],
+    tls: &TlsListeners,
+    (api, daemon): (&Api<DaemonHandle>, &DaemonHandle),
+    files: usize,
+) -> io::Result<()> {
+    let scrapes = scrapes::router(api.clone());
+    let max = places(SCRAPERS_MAX, files, metrics.len());
+    for (bound, at) in metrics.iter().zip(0..) {
+        let connections = Connections::new(scrapes.clone(), max);
+        let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
+        match tls.of(at) {
+            Some(tls) => {
+                let clients = TlsClients::new(tls, daemon.half_open().metrics.clone());
+                tasks.spawn(accept_tls(listener, name, connections, clients, |_| ()))
+            }
+            None => tasks.spawn(accept(listener, name, connections, |_, _| Ok(()))),
+        };
+    }
+    Ok(())
 }
 
 /// Logs tasks that fail. None of them ends by itself.
@@ -255,6 +298,19 @@ fn metrics_with_tls(config: &Config) -> Vec<Configured<'_>> {
         Configured::new(at, &metrics.address, name, metrics.tls.as_ref())
     });
     with_tls.collect()
+}
+
+/// Binds a listener of the dashboard.
+fn bind_dashboard(dashboard: &DashboardConfig) -> Result<(Bound, Vec<String>), Box<SocketError>> {
+    let bound = Bound::new(&dashboard.address, &SocketOwner::default()).map_err(|source| {
+        Box::new(SocketError::Bind {
+            what: "listener of the dashboard",
+            source,
+            place: dashboard.place.clone(),
+            setting: "`tcp` in [[dashboard]]",
+        })
+    })?;
+    Ok((bound, dashboard.host_names.clone()))
 }
 
 /// Binds a listener of the control API and looks the accounts of its roles up.
@@ -330,7 +386,6 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::config::SocketOwner;
     use crate::control::access::Caller;
 
     /// Sends a request at a socket whose clients are all `caller`, and reads until the end of the

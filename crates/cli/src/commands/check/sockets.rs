@@ -22,6 +22,11 @@ pub(super) fn table(config: &Config) -> Table {
     for metrics in &config.metrics {
         sockets.row([metrics.description(), "metrics and health".to_owned()]);
     }
+    for dashboard in &config.dashboards {
+        let address = dashboard.description();
+        let serves = "page for browsers; changes need a token".to_owned();
+        sockets.row([format!("http://{address}"), serves]);
+    }
     sockets
 }
 

@@ -381,6 +381,33 @@ const fn optional(name: &'static str, kind: KeyKind, help: &'static str) -> KeyI
     KeyInfo::new(name, kind, KeyDefault::Unset(""), help)
 }
 
+const HOST_NAME: TextForm = TextForm {
+    what: "name of a host",
+    pattern: "^[a-zA-Z0-9][a-zA-Z0-9.-]*$",
+};
+
+/// Names of a listener of the dashboard.
+pub(super) const HOST_NAMES: KeyInfo = KeyInfo::new(
+    "host_names",
+    KeyKind::List(&KeyKind::Form(&HOST_NAME)),
+    KeyDefault::Unset("none"),
+    "names under which browsers reach the page beside `localhost` and addresses of loopback, such \
+     as that of a proxy in front: `[\"storage.example\"]`",
+);
+
+/// `[[dashboard]]`
+pub(super) const DASHBOARD: SectionInfo = SectionInfo {
+    name: "dashboard",
+    keys: &[TCP, HOST_NAMES],
+};
+
+/// Listeners of the dashboard.
+pub(super) const DASHBOARDS: KeyInfo = optional(
+    "dashboard",
+    KeyKind::Tables(&DASHBOARD),
+    "listeners that serve a page for browsers, with what each VM is promised and gets",
+);
+
 /// Listeners of the file.
 pub(super) const LISTENERS: KeyInfo = KeyInfo::new(
     "listen",
@@ -436,6 +463,7 @@ pub(super) const FILE: SectionInfo = SectionInfo {
             KeyKind::Tables(&METRICS),
             "listeners that serve metrics and health alone",
         ),
+        DASHBOARDS,
         LISTENERS,
         DEVICES,
         optional("vm", KeyKind::Tables(&vm::VM), "VMs that are served"),
@@ -492,8 +520,8 @@ mod tests {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
         let pages =
             ["", "-access", "-vm", "-objective"].map(|part| format!("configuration{part}.md"));
-        let others =
-            ["history", "recording", "tls", "tls-control"].map(|page| format!("{page}.md"));
+        let others = ["dashboard", "history", "recording", "tls", "tls-control"];
+        let others = others.map(|page| format!("{page}.md"));
         let pages = [&pages[..], &others[..]].concat();
         let pages: Vec<_> = pages.iter().map(|page| docs.join(page)).collect();
         let pages: Vec<&Path> = pages.iter().map(|page| page.as_path()).collect();

@@ -12,7 +12,9 @@ fn filled(route: &Route<Pretended>) -> String {
     let names = route.path.replace("/policies/{name}", "/policies/mclock");
     let names = names.replace("/devices/{name}", "/devices/disk0");
     let names = names.replace("{name}", "oltp").replace("{export}", "oltp");
-    names.replace("{number}", "1")
+    let names = names.replace("{number}", "1");
+    // Without a number of events the answer has no end.
+    names.replace("/v1/events", "/v1/events?count=1")
 }
 
 /// Sends a request as a client; `None` is a request that no socket has named a client for.

@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
+use axum::body::Bytes;
+use axum::http::header::CONTENT_TYPE;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -155,7 +157,13 @@ impl Served {
         Some(self.runtime.block_on(async {
             let answer = router(self.api.clone()).oneshot(request).await;
             let (head, body) = answer.expect("infallible").into_parts();
-            let body = body.collect().await.expect("a body").to_bytes();
+            // Events have no end.
+            let is_endless =
+                (head.headers.get(CONTENT_TYPE)).is_some_and(|kind| kind == "text/event-stream");
+            let body = match is_endless {
+                true => Bytes::new(),
+                false => body.collect().await.expect("a body").to_bytes(),
+            };
             (
                 head.status.as_u16(),
                 String::from_utf8_lossy(&body).into_owned(),

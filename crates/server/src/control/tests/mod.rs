@@ -3,6 +3,8 @@
 mod access;
 mod changes;
 mod confinement;
+mod dashboard;
+mod events;
 mod golden;
 mod learnt_vm_state;
 mod requests;

@@ -1,5 +1,6 @@
 //! Simulated daemon.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -36,6 +37,8 @@ pub(super) struct Pretended {
     pub(super) profile: Option<Arc<Profile>>,
     /// History; `None`: turned off.
     pub(super) history: Option<Arc<History>>,
+    /// Number of snapshots that were asked for.
+    asked: Arc<AtomicU32>,
 }
 
 impl Pretended {
@@ -55,7 +58,13 @@ impl Pretended {
             stored: Arc::default(),
             profile: None,
             history: None,
+            asked: Arc::default(),
         }
+    }
+
+    /// Returns the number of snapshots that were asked for.
+    pub(super) fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Relaxed)
     }
 
     pub(super) fn vms<T>(&self, f: impl FnOnce(&mut Vec<VmConfig>) -> T) -> T {
@@ -263,6 +272,7 @@ impl Loops for Pretended {
     }
 
     async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         if self.with(|devices| devices[device].name == "stuck") {
             std::future::pending::<()>().await;
         }

@@ -9,14 +9,14 @@ use crate::store::Store;
 use crate::tokens::Tokens;
 
 /// Simulated daemon with a store of tokens.
-struct WithStore {
-    plane: Pretended,
-    api: Api<Pretended>,
+pub(super) struct WithStore {
+    pub(super) plane: Pretended,
+    pub(super) api: Api<Pretended>,
     _dir: tempfile::TempDir,
 }
 
 impl WithStore {
-    fn new() -> WithStore {
+    pub(super) fn new() -> WithStore {
         let dir = tempfile::tempdir().expect("a directory");
         let store = Store::open(dir.path().join("s.redb")).expect("a store");
         let plane = Pretended::new();
@@ -29,7 +29,7 @@ impl WithStore {
     }
 
     /// Adds a token and returns its secret.
-    async fn token(&self, name: &str, role: Role) -> String {
+    pub(super) async fn token(&self, name: &str, role: Role) -> String {
         let body = json!({ "name": name, "role": role }).to_string();
         let (status, new) = ask_api(&self.api, "POST", "/v1/tokens", &body).await;
         assert_eq!(status, StatusCode::CREATED, "{new}");

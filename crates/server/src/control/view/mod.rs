@@ -5,6 +5,7 @@
 mod device;
 mod endpoints;
 mod fault;
+mod live;
 mod policy;
 mod schedule;
 mod stats;
@@ -24,6 +25,7 @@ use crate::config;
 pub use crate::config::objective_view as objective;
 pub use endpoints::disk_endpoints;
 pub(crate) use fault::disk_faults;
+pub(crate) use live::live;
 pub use policy::{params, policies, policy, policy_parts};
 pub(crate) use schedule::schedule;
 pub(crate) use stats::stats;

@@ -41,6 +41,7 @@ pub fn config(dir: &Path) -> Config {
         history: HistoryConfig::beside(None),
         recording: None,
         metrics: Vec::new(),
+        dashboards: Vec::new(),
         listeners: vec![ListenConfig {
             address: ListenAddress::Unix {
                 path: dir.join("nbd"),

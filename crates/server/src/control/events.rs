@@ -1,0 +1,227 @@
+//! `GET /v1/events`: live figures as server-sent events, made once a second for all subscribers.
+//!
+//! ```text
+//!   first subscriber --> task: a snapshot each second --event--> channel of each subscriber
+//!   last subscriber leaves --> the task ends
+//! ```
+//!
+//! Without subscribers there is no task, so nothing is asked or made. A subscriber that takes
+//! events more slowly than they are made misses some; one that takes no bytes at all is
+//! disconnected as any other client ([`watched_stream`](super::watched_stream)).
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Frame;
+use serde::Serialize;
+use tidegate_api::query::EventsQuery;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::MissedTickBehavior;
+
+use super::Api;
+use super::error::{ApiError, ApiResult};
+use super::handlers::parse_query;
+use super::plane::Plane;
+use super::view;
+
+/// Time between two events.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Most subscribers at a time over all listeners, because each holds a place for connections for
+/// as long as it likes.
+pub(super) const SUBSCRIBERS_MAX: usize = 16;
+/// Part of a listener's places that subscribers may have: one in this number.
+const OF_PLACES: usize = 4;
+/// Events that wait for a subscriber: the next ones are not for it.
+const WAITING_MAX: usize = 2;
+
+/// Subscribers of events with the task that serves them.
+#[derive(Clone)]
+pub(super) struct Events {
+    state: Arc<Mutex<EventsState>>,
+    max: usize,
+}
+
+#[derive(Default)]
+struct EventsState {
+    subscribers: Vec<(u64, mpsc::Sender<Bytes>)>,
+    /// Number of the next subscriber.
+    next: u64,
+    /// Task that makes the events; `None` without subscribers.
+    task: Option<AbortHandle>,
+    /// Last event, for those who subscribe between two.
+    last: Option<Bytes>,
+}
+
+impl Events {
+    /// Makes events for at most `max` subscribers at a time.
+    pub(super) fn new(max: usize) -> Events {
+        Events {
+            state: Arc::default(),
+            max,
+        }
+    }
+
+    /// Makes events for so many subscribers that they leave others most of a listener's `places`.
+    pub(super) fn beside(places: usize) -> Events {
+        Events::new((places / OF_PLACES).clamp(1, SUBSCRIBERS_MAX))
+    }
+
+    /// Adds a subscriber, and starts the task if it is the first.
+    ///
+    /// # Errors
+    /// 503 if there are as many as there may be.
+    fn subscribe<P: Plane>(&self, api: &Api<P>) -> ApiResult<Subscription> {
+        let mut state = self.lock();
+        if state.subscribers.len() >= self.max {
+            let what = format!("{} other clients follow the events", self.max);
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "events");
+            return Err(error.allowing("try again later, or GET /v1/vms and /v1/stats"));
+        }
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        if let Some(last) = &state.last {
+            // There is room: the channel is new.
+            let _ = sender.try_send(last.clone());
+        }
+        let number = state.next;
+        state.next += 1;
+        state.subscribers.push((number, sender));
+        // A task that has failed is replaced.
+        if state.task.as_ref().is_none_or(AbortHandle::is_finished) {
+            let task = tokio::spawn(follow(api.clone(), self.clone()));
+            state.task = Some(task.abort_handle());
+        }
+        drop(state);
+        Ok(Subscription {
+            events: self.clone(),
+            number,
+            receiver,
+        })
+    }
+
+    /// Sends an event to all subscribers that have room for it.
+    fn send(&self, event: Bytes) {
+        let mut state = self.lock();
+        for (_, sender) in &state.subscribers {
+            let _ = sender.try_send(event.clone());
+        }
+        state.last = Some(event);
+    }
+
+    fn remove(&self, number: u64) {
+        let mut state = self.lock();
+        state.subscribers.retain(|(other, _)| *other != number);
+        if state.subscribers.is_empty() {
+            if let Some(task) = state.task.take() {
+                task.abort();
+            }
+            state.last = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EventsState> {
+        // Each field is valid by itself, so a panic elsewhere does no harm.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subscribers = self.lock().subscribers.len();
+        f.debug_struct("Events")
+            .field("subscribers", &subscribers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Subscriber, which is removed when this is dropped.
+struct Subscription {
+    events: Events,
+    number: u64,
+    receiver: mpsc::Receiver<Bytes>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.events.remove(self.number);
+    }
+}
+
+/// Answer that goes on until the client leaves, or until `left` events were sent.
+struct EventBody {
+    subscription: Subscription,
+    left: Option<u32>,
+}
+
+impl HttpBody for EventBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.left == Some(0) {
+            return Poll::Ready(None);
+        }
+        let event = self.subscription.receiver.poll_recv(cx);
+        if event.is_ready() {
+            self.left = self.left.map(|left| left - 1);
+        }
+        event.map(|event| event.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// Makes an event each second until the task is aborted.
+async fn follow<P: Plane>(api: Api<P>, events: Events) {
+    let mut seconds = tokio::time::interval(PERIOD);
+    // After a loop that was stuck, events are a second apart again.
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = None;
+    loop {
+        seconds.tick().await;
+        match api.snapshots().await {
+            Ok(now) => {
+                let live = view::live(before.as_deref(), &now, api.clock.now());
+                events.send(event("sample", &live));
+                before = Some(now);
+            }
+            // Rates go on from the last snapshots once the loop answers again.
+            Err(error) => events.send(event("problem", &error.body)),
+        }
+    }
+}
+
+/// Returns an event in the format of `text/event-stream`.
+fn event<T: Serialize>(name: &str, data: &T) -> Bytes {
+    // JSON on one line, because a line feed would end the field.
+    let data = serde_json::to_string(data).expect("views are plain data");
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
+
+pub(super) async fn events<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
+    let query: EventsQuery = parse_query(&uri, "?count=10")?;
+    if query.count == Some(0) {
+        let what = "an answer of no events";
+        let error = ApiError::new(StatusCode::BAD_REQUEST, what, "query");
+        return Err(error.allowing("?count=1 and more, or no count for events without end"));
+    }
+    let body = EventBody {
+        subscription: api.events.subscribe(&api)?,
+        left: query.count,
+    };
+    let headers = [
+        (CONTENT_TYPE, "text/event-stream"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers, Body::new(body)).into_response())
+}
