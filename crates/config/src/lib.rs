@@ -85,6 +85,7 @@ pub mod frame;
 pub mod keys;
 pub mod library;
 pub mod model;
+pub mod moment;
 mod name_form;
 pub use name_form::is_name;
 pub mod names;

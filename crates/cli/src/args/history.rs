@@ -1,14 +1,17 @@
 //! Options of `history`.
 
 use clap::Args as ClapArgs;
+use tidegate_config::moment::Moment;
 
+use super::value::parse_moment;
 use crate::completion;
 
 #[derive(Debug, ClapArgs)]
 #[command(
     after_help = "The daemon keeps points of 1 s for 15 minutes and points of 10 s for 24 h. \
-                        Times are \"now\", a time before now such as -15m, -2h or -1d, RFC 3339 \
-                        such as 2026-11-28T14:02:00Z, or seconds since 1970.\n\n\
+                        Times are \"now\", a time ago such as -15m, \"15 min\", 2h or 1d, a time \
+                        of day such as 14:02, a date and time such as 2026-11-28T14:02:00Z, or \
+                        seconds since 1970.\n\n\
                         The columns under TIME OF REQUESTS say where the time of all requests \
                         went, in per cent: held back by the VM's own LIMIT, behind other requests \
                         (QUEUED), left idle on purpose (PAUSE), merged (MERGED), with the DEVICE. \
@@ -32,17 +35,19 @@ pub(crate) struct HistoryArgs {
         long,
         value_name = "TIME",
         default_value = "-15m",
+        value_parser = parse_moment,
         allow_hyphen_values = true
     )]
-    pub(crate) from: String,
+    pub(crate) from: Moment,
     /// End of the span
     #[arg(
         long,
         value_name = "TIME",
         default_value = "now",
+        value_parser = parse_moment,
         allow_hyphen_values = true
     )]
-    pub(crate) to: String,
+    pub(crate) to: Moment,
     /// Length of an interval: 1s, or a multiple of 10 s [default: by the span]
     #[arg(long, value_name = "TIME")]
     pub(crate) step: Option<String>,

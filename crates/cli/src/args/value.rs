@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use jiff::Zoned;
+use tidegate_config::moment::{self, Moment};
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{self, PolicySpec};
@@ -103,6 +105,11 @@ pub(super) fn parse_time(text: &str) -> Result<Nanos, String> {
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Parses a moment of the past.
+pub(super) fn parse_moment(text: &str) -> Result<Moment, String> {
+    Moment::parse(text, &Zoned::now()).map_err(|_| format!("give {}", moment::ALLOWED))
 }
 
 /// Parses a size above 0 and returns bytes.

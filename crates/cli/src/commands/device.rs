@@ -3,6 +3,7 @@
 use anyhow::Result;
 use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView, SteppedDownView};
 use tidegate_api::query::percent_encode;
+use tidegate_api::recording::RecordingsView;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::format_bandwidth;
 use tidegate_units::human::{bytes, count, duration, exact_bytes};
@@ -11,6 +12,7 @@ use super::wording;
 use crate::args::DeviceCommand;
 use crate::client::{Client, read};
 use crate::output::Output;
+use crate::problem::Problem;
 
 pub(super) fn run(command: DeviceCommand, client: &Client, out: Output) -> Result<()> {
     match command {
@@ -21,6 +23,20 @@ pub(super) fn run(command: DeviceCommand, client: &Client, out: Output) -> Resul
                 return out.json(&answer);
             }
             Ok(out.table(&describe(&read(answer)?))?)
+        }
+    }
+}
+
+/// Returns the device that is meant where none is named: the only one.
+pub(super) fn only(client: &Client) -> Result<String> {
+    // The daemon answers it without its devices, of which one may hang.
+    let all: RecordingsView = read(client.get("/v1/recordings")?)?;
+    match &all.devices[..] {
+        [one] => Ok(one.device.clone()),
+        devices => {
+            let names: Vec<&str> = devices.iter().map(|it| it.device.as_str()).collect();
+            let problem = Problem::new("there are several devices: name one");
+            Err(problem.help(format!("one of: {}", names.join(", "))).into())
         }
     }
 }

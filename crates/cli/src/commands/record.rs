@@ -16,6 +16,7 @@ use tidegate_recording::Reader;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::{bytes, count, duration};
 
+use super::device;
 use crate::args::{RecordCommand, RecordDumpArgs};
 use crate::atomic_file;
 use crate::client::{Client, read};
@@ -40,19 +41,6 @@ pub(super) fn run(command: &RecordCommand, client: &Client, out: Output) -> Resu
     }
 }
 
-/// Returns the device that is meant where none is named: the only one.
-fn only_device(client: &Client) -> Result<String> {
-    let all: RecordingsView = read(client.get("/v1/recordings")?)?;
-    match &all.devices[..] {
-        [one] => Ok(one.device.clone()),
-        devices => {
-            let names: Vec<&str> = devices.iter().map(|it| it.device.as_str()).collect();
-            let problem = Problem::new("there are several devices: name one");
-            Err(problem.help(format!("one of: {}", names.join(", "))).into())
-        }
-    }
-}
-
 fn path(device: &str) -> String {
     format!("/v1/devices/{}/recording", percent_encode(device))
 }
@@ -60,7 +48,7 @@ fn path(device: &str) -> String {
 fn switch(device: Option<&str>, on: bool, client: &Client, out: Output) -> Result<()> {
     let device = match device {
         Some(device) => device.to_owned(),
-        None => only_device(client)?,
+        None => device::only(client)?,
     };
     let answer = client.change(Method::PUT, &path(&device), &RecordingRequest { on })?;
     if out.is_json() {
@@ -174,10 +162,10 @@ fn dump(args: &RecordDumpArgs, client: &Client, out: Output) -> Result<()> {
             match vm.and_then(read::<VmView>) {
                 Ok(vm) => vm.device,
                 // It may have been removed since, and be in the files all the same.
-                Err(_) => only_device(client)?,
+                Err(_) => device::only(client)?,
             }
         }
-        (None, None) => only_device(client)?,
+        (None, None) => device::only(client)?,
     };
     let query = RecordingQuery {
         vm: args.vm.clone(),

@@ -1,15 +1,12 @@
 //! `tidegate history` as its users meet it, and what a daemon that was killed leaves of it.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tidegate_nbd::client::{Decoded, Handshake, Progress, Wishes, decode_reply, encode_request};
-use tidegate_nbd::{Command, Request};
 
+use crate::common::nbd::Disk;
 use crate::common::{CONFIG, drain_stderr, page, serve, stderr, stdout, tidegate};
 
 const READS: u64 = 50;
@@ -69,47 +66,9 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Reads blocks of a disk, one after the other.
 fn read_disk(socket: &Path, export: &str) {
-    let mut stream = UnixStream::connect(socket).expect("a listener");
-    let mut handshake = Handshake::new(export, Wishes::default());
-    let mut input = Vec::new();
-    let receive = |stream: &mut UnixStream, input: &mut Vec<u8>| {
-        let mut piece = [0; 8192];
-        let n = stream.read(&mut piece).expect("the server answers");
-        assert!(n > 0, "the server closed the connection");
-        input.extend_from_slice(&piece[..n]);
-    };
-    loop {
-        let (used, progress) = handshake
-            .handle(&input)
-            .expect("the server keeps the rules");
-        input.drain(..used);
-        match progress {
-            Progress::NeedMore(_) => receive(&mut stream, &mut input),
-            Progress::Send => {
-                stream.write_all(handshake.output()).expect("taken");
-                let n = handshake.output().len();
-                handshake.consume_output(n);
-            }
-            Progress::Ready(_) => break,
-        }
-    }
-    for cookie in 0..READS {
-        let request = Request {
-            cookie,
-            command: Command::Read { df: false },
-            fua: false,
-            offset: 4096 * cookie,
-            len: 4096,
-        };
-        stream.write_all(&encode_request(&request)).expect("taken");
-        let used = loop {
-            match decode_reply(&input).expect("a reply") {
-                // A simple reply to a read is followed by its bytes.
-                Decoded::Reply(used, _) if input.len() >= used + 4096 => break used + 4096,
-                _ => receive(&mut stream, &mut input),
-            }
-        };
-        input.drain(..used);
+    let mut disk = Disk::open(socket, export);
+    for block in 0..READS {
+        disk.read(4096 * block, 4096).expect("the server answers");
     }
 }
 

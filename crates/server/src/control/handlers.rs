@@ -30,7 +30,7 @@ use crate::metrics;
 pub(super) type Body = Result<Bytes, BytesRejection>;
 
 impl<P: Plane> Api<P> {
-    async fn snapshot(&self, device: usize, name: &str) -> ApiResult<DeviceSnapshot> {
+    pub(super) async fn snapshot(&self, device: usize, name: &str) -> ApiResult<DeviceSnapshot> {
         in_time(name, self.plane.snapshot(device)).await
     }
 

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use jiff::Timestamp;
+use jiff::{Timestamp, Zoned};
 use tidegate_api::history::{
     BehindMicrosView, HistoryFilesView, HistoryStatusView, HistoryView, IntervalView, LatencyView,
     SpanView,
 };
 use tidegate_api::query::HistoryQuery;
+use tidegate_config::moment::{self, Moment};
+use tidegate_core::time::Nanos;
 use tidegate_history::budget::{FINE_WINDOWS, WINDOW_MS};
 use tidegate_history::column::{Column, Unit};
 use tidegate_history::query::{Answer, Interval, Request, Step};
@@ -23,7 +25,7 @@ use super::error::{ApiError, ApiResult};
 use super::handlers::{ok, parse_query};
 use super::path::Path;
 use super::plane::Plane;
-use crate::history::{History, wall_ms};
+use crate::history::History;
 
 /// Most intervals of an answer.
 const INTERVALS_MAX: u64 = 1000;
@@ -35,71 +37,49 @@ const STEPS_S: [u64; 7] = [10, 30, 60, 300, 900, 1800, 3600];
 const SPAN_MS: u64 = 15 * 60 * 1000;
 const ALLOWED: &str = "?from=-15m, ?to=2026-11-28T14:02:00Z, ?step=10s";
 
-/// Parses a span of time such as `15m`, `90 s` or `2 h`, in milliseconds.
-fn parse_span(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let minutes = text
-        .strip_suffix('m')
-        .filter(|number| number.trim_end().ends_with(|c: char| c.is_ascii_digit()));
-    let spelled = match minutes {
-        Some(number) => format!("{}min", number.trim_end()),
-        None => text.to_owned(),
-    };
-    match spelled.strip_suffix('d') {
-        Some(days) => days.trim_end().parse::<u64>().ok()?.checked_mul(86_400_000),
-        None => Some(tidegate_units::parse_duration(&spelled).ok()?.0 / 1_000_000),
-    }
+/// Parses a time of a query.
+pub(super) fn parse_time(text: &str, now: &Zoned, key: &str) -> ApiResult<Timestamp> {
+    let moment = Moment::parse(text, now).map_err(|_| {
+        let what = format!("{key} is {text:?}, which is no time");
+        ApiError::new(StatusCode::BAD_REQUEST, what, "query").allowing(moment::ALLOWED)
+    })?;
+    Ok(moment.at(now.timestamp()))
 }
 
-/// Parses a time of a query in milliseconds since 1970.
-fn parse_time(text: &str, now_ms: u64, key: &str) -> ApiResult<u64> {
-    let text = text.trim();
-    let before = text.strip_prefix('-').map(|span| (span, true));
-    let time = match before {
-        _ if text == "now" => Some(now_ms),
-        Some((span, _)) => parse_span(span).map(|span| now_ms.saturating_sub(span)),
-        None => text
-            .parse::<u64>()
-            .ok()
-            .and_then(|s| s.checked_mul(1000))
-            .or_else(|| {
-                let time: Timestamp = text.parse().ok()?;
-                u64::try_from(time.as_millisecond()).ok()
-            }),
+/// Returns the begin and the end of a query in milliseconds since 1970.
+pub(super) fn span_of([from, to]: [&Option<String>; 2], now: &Zoned) -> ApiResult<(u64, u64)> {
+    let time = |text: &Option<String>, key| -> ApiResult<Option<u64>> {
+        let time = |text: &String| parse_time(text, now, key);
+        let time = text.as_ref().map(time).transpose()?;
+        Ok(time.map(|time| u64::try_from(time.as_millisecond()).unwrap_or(0)))
     };
-    time.ok_or_else(|| {
-        let what = format!("{key} is {text:?}, which is no time");
-        ApiError::new(StatusCode::BAD_REQUEST, what, "query").allowing(
-            "now, a time before now such as -15m or -2h, RFC 3339 such as 2026-11-28T14:02:00Z, \
-             or seconds since 1970",
-        )
-    })
+    let now_ms = u64::try_from(now.timestamp().as_millisecond()).unwrap_or(0);
+    let to_ms = time(to, "to")?.unwrap_or(now_ms);
+    let from_ms = time(from, "from")?.unwrap_or(to_ms.saturating_sub(SPAN_MS));
+    if from_ms >= to_ms {
+        let what = "the span ends before it begins";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, what, "query")
+            .allowing("a from that is earlier than to"));
+    }
+    Ok((from_ms, to_ms))
 }
 
 /// Returns the span and the step of a query. `oldest_fine_ms`: begin of the oldest point of 1 s.
-fn span_of(
+fn steps_of(
     query: &HistoryQuery,
-    now_ms: u64,
+    now: &Zoned,
     oldest_fine_ms: Option<u64>,
 ) -> ApiResult<(u64, u64, Step)> {
     let wrong = |what: String, allowed: String| {
         Err(ApiError::new(StatusCode::BAD_REQUEST, what, "query").allowing(allowed))
     };
-    let time = |text: &Option<String>, key, default| match text {
-        Some(text) => parse_time(text, now_ms, key),
-        None => Ok(default),
-    };
-    let to_ms = time(&query.to, "to", now_ms)?;
-    let from_ms = time(&query.from, "from", to_ms.saturating_sub(SPAN_MS))?;
-    if from_ms >= to_ms {
-        let what = "the span ends before it begins".to_owned();
-        return wrong(what, "a from that is earlier than to".to_owned());
-    }
+    let (from_ms, to_ms) = span_of([&query.from, &query.to], now)?;
+    let now_ms = u64::try_from(now.timestamp().as_millisecond()).unwrap_or(0);
     let span = to_ms - from_ms;
     let step_s = match &query.step {
-        Some(step) => match parse_span(step)
-            .filter(|ms| ms % 1000 == 0)
-            .map(|ms| ms / 1000)
+        Some(step) => match moment::parse_span(step)
+            .filter(|step| step.0.is_multiple_of(Nanos::SECOND.0))
+            .map(|step| step.0 / Nanos::SECOND.0)
         {
             Some(s) if s == 1 || s > 0 && s % 10 == 0 => s,
             _ => {
@@ -148,32 +128,27 @@ impl<P: Plane> Api<P> {
         })
     }
 
-    /// Answers a query of a series. `known`: names of those that are served.
-    async fn history_of(&self, key: Key, uri: &Uri, known: Vec<String>) -> ApiResult<Response> {
-        let query: HistoryQuery = parse_query(uri, ALLOWED)?;
+    /// Answers queries of the history, at least one. Returns the answers, and whether there are
+    /// points of the first query's series at any time.
+    ///
+    /// # Errors
+    /// 409 if the history is turned off, or 503 if its disk does not answer.
+    pub(super) async fn ask_history(&self, asked: Vec<Request>) -> ApiResult<(Vec<Answer>, bool)> {
         let history = self.history()?;
-        let (from_ms, to_ms, step) = span_of(&query, wall_ms(), history.oldest_fine_ms())?;
-        let request = Request {
-            key: key.clone(),
-            from_ms,
-            to_ms,
-            step,
-        };
-        let asked = request.clone();
         let answered = async {
             // Held until the files are read, although the client may have left.
             let permit = history.queries().acquire_owned().await;
             // Reads files, which may take long or hang.
             let answered = tokio::task::spawn_blocking(move || {
                 let _permit = permit;
-                let answer = history.query(&asked);
-                let has_points = !answer.intervals.is_empty() || history.has(&asked.key);
-                (answer, has_points)
+                let answers: Vec<Answer> = asked.iter().map(|it| history.query(it)).collect();
+                let has_points = !answers[0].intervals.is_empty() || history.has(&asked[0].key);
+                (answers, has_points)
             });
             answered.await
         };
         let in_time = tokio::time::timeout(super::ANSWER_TIMEOUT, answered).await;
-        let Ok(Ok((answer, has_points))) = in_time else {
+        let Ok(Ok(answered)) = in_time else {
             let what = "the history cannot be read: its disk does not answer";
             return Err(ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -181,12 +156,27 @@ impl<P: Plane> Api<P> {
                 "history",
             ));
         };
+        Ok(answered)
+    }
+
+    /// Answers a query of a series. `known`: names of those that are served.
+    async fn history_of(&self, key: Key, uri: &Uri, known: Vec<String>) -> ApiResult<Response> {
+        let query: HistoryQuery = parse_query(uri, ALLOWED)?;
+        let history = self.history()?;
+        let (from_ms, to_ms, step) = steps_of(&query, &Zoned::now(), history.oldest_fine_ms())?;
+        let request = Request {
+            key: key.clone(),
+            from_ms,
+            to_ms,
+            step,
+        };
+        let (mut answers, has_points) = self.ask_history(vec![request.clone()]).await?;
         // A VM that was removed has its history until it ages out.
         if !has_points && !known.iter().any(|name| **name == *key.name) {
             let kind = if key.kind == Kind::Vm { "vm" } else { "device" };
             return Err(ApiError::not_found(kind, &key.name, &known));
         }
-        Ok(ok(&view(&request, answer)))
+        Ok(ok(&view(&request, answers.remove(0))))
     }
 }
 
@@ -293,6 +283,11 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000_000;
 
+    fn now() -> Zoned {
+        let now = Timestamp::from_millisecond(NOW as i64).expect("a time");
+        now.to_zoned(jiff::tz::TimeZone::UTC)
+    }
+
     fn query(from: &str, to: &str, step: &str) -> HistoryQuery {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         HistoryQuery {
@@ -303,34 +298,9 @@ mod tests {
     }
 
     #[test]
-    fn times_are_relative_absolute_or_seconds() {
-        let of = |text| parse_time(text, NOW, "from").ok();
-        assert_eq!(of("now"), Some(NOW));
-        assert_eq!(of("-15m"), Some(NOW - 900_000));
-        assert_eq!(of("-15 min"), Some(NOW - 900_000));
-        assert_eq!(of("-90s"), Some(NOW - 90_000));
-        assert_eq!(of("-500ms"), Some(NOW - 500));
-        assert_eq!(of("-2h"), Some(NOW - 7_200_000));
-        assert_eq!(of("-1d"), Some(NOW - 86_400_000));
-        assert_eq!(of("1700000000"), Some(1_700_000_000_000));
-        assert_eq!(of("2023-11-14T22:13:20Z"), Some(1_700_000_000_000));
-        for wrong in [
-            "",
-            "15m",
-            "-",
-            "-x",
-            "yesterday",
-            "-1",
-            "99999999999999999999",
-        ] {
-            assert_eq!(of(wrong), None, "{wrong:?}");
-        }
-    }
-
-    #[test]
     fn the_step_follows_from_the_span() {
         let step = |from: &str, oldest| {
-            let (.., step) = span_of(&query(from, "", ""), NOW, oldest).expect("a span");
+            let (.., step) = steps_of(&query(from, "", ""), &now(), oldest).expect("a span");
             step
         };
         assert_eq!(step("-5m", Some(NOW - 900_000)), Step::Fine);
@@ -343,7 +313,7 @@ mod tests {
 
     #[test]
     fn answers_are_bounded_and_say_what_is_allowed() {
-        let of = |from, to, step| span_of(&query(from, to, step), NOW, None);
+        let of = |from, to, step| steps_of(&query(from, to, step), &now(), None);
         assert!(of("-15m", "", "1s").is_ok_and(|(.., step)| step == Step::Fine));
         assert!(of("-1d", "", "5m").is_ok_and(|(.., step)| step == Step::Every(300_000)));
         for (from, to, step) in [

@@ -10,13 +10,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
-use jiff::Timestamp;
+use jiff::Zoned;
 use tidegate_api::query::RecordingQuery;
 use tidegate_api::recording::RecordingRequest;
 use tokio::sync::mpsc;
 
 use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse_body, parse_query};
+use super::history::parse_time;
 use super::path::Path;
 use super::plane::Plane;
 use super::{ANSWER_TIMEOUT, Api};
@@ -65,23 +66,19 @@ pub(super) async fn switch<P: Plane>(
 }
 
 /// Returns a time of a query in nanoseconds since 1970.
-fn time(name: &str, text: Option<&str>, default: u64) -> ApiResult<u64> {
+fn time(name: &str, text: Option<&str>, now: &Zoned, default: u64) -> ApiResult<u64> {
     let Some(text) = text else {
         return Ok(default);
     };
-    let time: Timestamp = text.parse().map_err(|_| {
-        let what = format!("{name}={text:?} is not a time");
-        ApiError::new(StatusCode::BAD_REQUEST, what, "query")
-            .allowing("a time such as 2026-03-01T14:02:00Z")
-    })?;
+    let time = parse_time(text, now, name)?;
     Ok(u64::try_from(time.as_nanosecond()).unwrap_or(0))
 }
 
 /// Returns the range of a query at a time.
-fn range(query: &RecordingQuery, now: Timestamp) -> ApiResult<Range> {
+fn range(query: &RecordingQuery, now: &Zoned) -> ApiResult<Range> {
     let range = Range {
-        from: time("from", query.from.as_deref(), 0)?,
-        to: time("to", query.to.as_deref(), u64::MAX)?,
+        from: time("from", query.from.as_deref(), now, 0)?,
+        to: time("to", query.to.as_deref(), now, u64::MAX)?,
         vm: query.vm.clone(),
         scheduled: BTreeSet::new(),
     };
@@ -91,7 +88,7 @@ fn range(query: &RecordingQuery, now: Timestamp) -> ApiResult<Range> {
     let what = if range.from >= range.to {
         let to = query.to.as_deref().unwrap_or_default();
         format!("the range ends at {to}, not after its beginning at {from}")
-    } else if i128::from(range.from) > now.as_nanosecond() {
+    } else if i128::from(range.from) > now.timestamp().as_nanosecond() {
         format!("the range begins in the future, at {from}")
     } else {
         return Ok(range);
@@ -111,7 +108,7 @@ pub(super) async fn dump<P: Plane>(
     let scheduled = api.plane.scheduled().into_iter().map(|vm| vm.name);
     let range = Range {
         scheduled: scheduled.collect(),
-        ..range(&query, Timestamp::now())?
+        ..range(&query, &Zoned::now())?
     };
     let vm = range.vm.clone();
     let (sender, mut receiver) = mpsc::channel(PIECES);
@@ -195,14 +192,14 @@ mod tests {
 
     #[test]
     fn a_range_that_can_have_no_request_is_refused() {
-        let now: Timestamp = "2026-03-01T12:00:00Z".parse().expect("a time");
+        let now: Zoned = "2026-03-01T12:00:00+00:00[UTC]".parse().expect("a time");
         let range = |from: Option<&str>, to: Option<&str>| {
             let query = RecordingQuery {
                 vm: None,
                 from: from.map(str::to_owned),
                 to: to.map(str::to_owned),
             };
-            range(&query, now)
+            range(&query, &now)
         };
         let (ten, noon, two) = (
             "2026-03-01T10:00:00Z",

@@ -31,8 +31,8 @@ pub(super) fn run(args: &HistoryArgs, client: &Client, out: Output) -> Result<()
         }
     };
     let query = HistoryQuery {
-        from: Some(args.from.clone()),
-        to: Some(args.to.clone()),
+        from: Some(args.from.to_string()),
+        to: Some(args.to.to_string()),
         step: args.step.clone(),
     };
     let answer = client.get(&format!("{path}{query}"))?;
