@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   chunk:   points, columns, column..., details, detail...
-//!   column:  id, width (bit 7: differences), [scale], first or least value, packed numbers
+//!   column:  id (bit 7: one value for all points), width (bit 7: differences), [scale], first or
+//!            least value, packed numbers
 //!   detail:  histogram, number of VMs waited for, (name, time)...
 //! ```
 //!
@@ -29,6 +30,8 @@ pub const VALUE_MAX: u64 = (1 << 49) - 1;
 /// Columns of time, which are stored like those of [`Column`].
 const END_ID: u8 = 126;
 const SPAN_ID: u8 = 127;
+/// Mark of a column whose value is that of all points together, in its id. The last point gets it.
+const OF_CHUNK: u8 = 0x80;
 /// Mark of a column that stores differences, in the byte of its width.
 const DIFFERENCES: u8 = 0x80;
 
@@ -86,7 +89,14 @@ impl Chunk {
         columns.push((SPAN_ID, self.points.iter().map(|p| p.span_ms).collect()));
         for column in Column::ALL {
             let values = self.points.iter().map(|p| p.values[column].min(VALUE_MAX));
-            columns.push((column.id(), values.collect()));
+            // One detail for several points: a window.
+            if column.is_by_window() && details < count {
+                let sum = values.fold(0, u64::saturating_add).min(VALUE_MAX);
+                // Equal values take as little as one.
+                columns.push((column.id() | OF_CHUNK, vec![sum; count]));
+            } else {
+                columns.push((column.id(), values.collect()));
+            }
         }
         columns.retain(|(_, values)| values.iter().any(|&value| value != 0));
         let mut out = vec![count as u8, columns.len() as u8];
@@ -134,8 +144,15 @@ impl Chunk {
                 }),
                 (SPAN_ID, _) => each.for_each(|(point, value)| point.span_ms = value),
                 (_, Some(column)) => each.for_each(|(point, v)| point.values[column] = v),
-                // Of a newer build.
-                (_, None) => {}
+                (_, None) => {
+                    let of_chunk = (id & OF_CHUNK != 0).then(|| Column::of_id(id & !OF_CHUNK));
+                    // Other columns are of a newer build.
+                    if let Some(column) = of_chunk.flatten()
+                        && let Some((point, value)) = each.last()
+                    {
+                        point.values[column] = value;
+                    }
+                }
             }
         }
         let details = reader.at_most(count, "a chunk has too many details")?;

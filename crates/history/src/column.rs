@@ -3,6 +3,9 @@
 //! The number of a column is its name on disk and is never given to another. A reader that does not
 //! know a number passes over the column, and a column that a block lacks is zero, so columns may be
 //! added without a new version of the format.
+//!
+//! Columns of [`Column::CLASSES`] and [`Column::Samples`] are kept *by window*, because a second of
+//! a VM has too few samples for them: in blocks of fine points there is one value for a window.
 
 use core::ops::{Index, IndexMut};
 
@@ -90,6 +93,9 @@ columns! {
     Deliberate = 13 "deliberate_us" Micros Sum,
     /// Time of requests with the device.
     AtDevice = 14 "device_us" Micros Sum,
+    /// Time before admission, for want of a request slot or payload memory; a part of
+    /// [`Column::Queued`].
+    Admission = 15 "admission_us" Micros Sum,
     /// Median latency.
     P50 = 20 "p50" Bucket Quantile,
     /// 99th percentile of latencies.
@@ -150,6 +156,20 @@ columns! {
     Stalled = 75 "stalled_us" Micros Sum,
     /// Time in which a device was left idle on purpose while requests waited.
     IdleOnPurpose = 76 "idle_on_purpose_us" Micros Sum,
+    /// Time behind requests of other VMs, before the device or inside of it.
+    BehindOthers = 80 "behind_others_us" Micros Sum,
+    /// Time behind other requests of the VM itself, likewise.
+    OwnRequests = 81 "own_requests_us" Micros Sum,
+    /// Service by the device.
+    Service = 82 "service_us" Micros Sum,
+    /// Time in which the device ended far less than it usually does.
+    SlowDevice = 83 "slow_device_us" Micros Sum,
+    /// Time of waiting without a known cause.
+    Unknown = 84 "unknown_us" Micros Sum,
+    /// Time from the end of the last I/O until the reply was sent; no part of the latencies.
+    Reply = 85 "reply_us" Micros Sum,
+    /// Requests by whose samples the time above is divided.
+    Samples = 86 "samples" Count Sum,
 }
 
 impl Column {
@@ -164,6 +184,34 @@ impl Column {
         Column::Deliberate,
         Column::AtDevice,
     ];
+
+    /// Columns that divide the time of [`Column::Queued`] and [`Column::AtDevice`] by what the
+    /// requests waited for: together they are both, but for rounding.
+    pub const CLASSES: [Column; 6] = [
+        Column::Admission,
+        Column::BehindOthers,
+        Column::OwnRequests,
+        Column::Service,
+        Column::SlowDevice,
+        Column::Unknown,
+    ];
+
+    /// Columns that are kept by window.
+    pub const BY_WINDOW: [Column; 8] = [
+        Column::Admission,
+        Column::BehindOthers,
+        Column::OwnRequests,
+        Column::Service,
+        Column::SlowDevice,
+        Column::Unknown,
+        Column::Reply,
+        Column::Samples,
+    ];
+
+    /// Returns true if the column is kept by window.
+    pub fn is_by_window(self) -> bool {
+        Column::BY_WINDOW.contains(&self)
+    }
 
     /// Columns of quantiles, each with its quantile in thousandths.
     pub const QUANTILES: [(Column, u64); 4] = [

@@ -11,7 +11,7 @@
 //!                                           +--30 windows--> coarse block: points of 10 s
 //! ```
 //!
-//! | resolution | points | histogram of latencies | VMs that were waited for |
+//! | resolution | points | histogram of latencies | VMs that were waited for, time by class |
 //! |---|---|---|---|
 //! | fine | 1 s, as the driver visits the VM | p50, p99, p99.9, maximum of each point | by window |
 //! | coarse | 10 s | one for each point, merged exactly | by point |

@@ -47,7 +47,7 @@ pub struct Interval {
     /// Time of the interval in which the series was observed; less than its length where the VM was
     /// idle or the daemon did not run for a part of it.
     pub observed_ms: u64,
-    /// Values of all columns.
+    /// Values of all columns. Those by window are zero in an answer of fine points.
     pub values: Values,
     /// VMs that were waited for, with the time in microseconds, the longest first. Empty in an
     /// answer of fine points, whose windows share one list.
@@ -241,15 +241,17 @@ impl Query {
         bucket.to_ms = end;
         bucket.observed_ms = bucket.observed_ms.saturating_add(point.span_ms);
         bucket.values.merge(&point.values);
-        if let Some((detail, names)) = detail {
-            if detail.latency.count() > 0 {
-                bucket.latency.merge(&detail.latency);
-            } else {
-                bucket.without_latency.merge(&point.values);
-            }
-            for &(name, waited) in &detail.behind {
-                add_behind(&mut bucket.behind, &names[name].into(), waited);
-            }
+        let Some((detail, names)) = detail else {
+            (Column::BY_WINDOW.into_iter()).for_each(|column| bucket.values[column] = 0);
+            return;
+        };
+        if detail.latency.count() > 0 {
+            bucket.latency.merge(&detail.latency);
+        } else {
+            bucket.without_latency.merge(&point.values);
+        }
+        for &(name, waited) in &detail.behind {
+            add_behind(&mut bucket.behind, &names[name].into(), waited);
         }
     }
 

@@ -34,11 +34,12 @@ pub(super) fn ask(
     recorder.query(Query::new(request.clone()), &request)
 }
 
-/// Returns the sums of the columns that add up.
-pub(super) fn sums<'a>(all: impl IntoIterator<Item = &'a Values>) -> Vec<u64> {
+/// Returns the sums of the columns that add up, but those by window for fine points.
+pub(super) fn sums<'a>(all: impl IntoIterator<Item = &'a Values>, step: Step) -> Vec<u64> {
     let mut sum = Values::default();
     all.into_iter().for_each(|values| sum.merge(values));
-    let adds = |column: &Column| column.merge() == Merge::Sum;
+    let has = |column: &Column| step != Step::Fine || !column.is_by_window();
+    let adds = |column: &Column| column.merge() == Merge::Sum && has(column);
     Column::ALL
         .into_iter()
         .filter(adds)

@@ -3,13 +3,12 @@
 
 use std::sync::mpsc::TryRecvError;
 
-use tidegate_core::interference::VmTimes;
 use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
 use super::respond;
-use super::{Loop, Phase, Vm, recording};
+use super::{Loop, Phase, recording};
 use crate::command::{
     Command, CommandError, DeviceSnapshot, DiskSnapshot, NewConnection, VmSnapshot,
 };
@@ -18,14 +17,6 @@ use crate::command::{
 fn add_connection(event_loop: &mut Loop, new: NewConnection) {
     let (frontends, mut ctx) = event_loop.frontends_and_context();
     frontends.add_connection(&mut ctx, new);
-}
-
-/// Returns the time of a VM's requests by cause.
-fn vm_times(event_loop: &Loop, vm: &Vm) -> VmTimes {
-    VmTimes {
-        reply: vm.reply_delay,
-        ..event_loop.engine.vms().times(vm.id)
-    }
 }
 
 impl Loop {
@@ -188,6 +179,7 @@ impl Loop {
             stepped_down: self.engine.device().stepped_down(),
             write_pace: self.engine.device().write_pace(),
             learnt_costs: self.engine.device().learnt_costs(),
+            costs: self.engine.device().cost_source(),
             uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),
             // A removed VM keeps its slot until its last request is answered.
@@ -224,7 +216,7 @@ impl Loop {
             holdings: self.engine.admission().holdings(vm.id),
             stalled: vm.stalled.iter().map(|queue| queue.len() as u32).sum(),
             stats: Box::new(self.engine.vms().vm_stats(vm.id).clone()),
-            times: Box::new(vm_times(self, vm)),
+            times: Box::new(vm.times(&self.engine)),
             seconds: self.engine.vms().vm_seconds(self.now, vm.id),
             attainment: self.engine.vms().attainment(self.now, vm.id),
             tuning: self.engine.vms().tuning(vm.id),

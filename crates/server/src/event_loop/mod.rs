@@ -59,6 +59,7 @@ use std::time::Duration;
 
 use tidegate_config::device::LARGEST_PAYLOAD;
 use tidegate_core::engine::Engine;
+use tidegate_core::interference::VmTimes;
 use tidegate_core::request::VmId;
 use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
@@ -187,6 +188,16 @@ struct Vm {
     reply_delay: Nanos,
     /// Counters at its last sample for the history.
     sampled: Sampled,
+}
+
+impl Vm {
+    /// Returns the time of the VM's requests by cause.
+    fn times(&self, engine: &Engine) -> VmTimes {
+        VmTimes {
+            reply: self.reply_delay,
+            ..engine.vms().times(self.id)
+        }
+    }
 }
 
 /// State of one event loop; the module's documentation describes a turn.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::attainment::{Cause, Part, PartSeconds};
-use tidegate_core::interference::{Interval, VmTimes};
+use tidegate_core::interference::{Class, Interval, VmTimes};
 use tidegate_core::request::{Account, Op, VmId};
 use tidegate_core::stats::{Histogram, VmStats};
 use tidegate_history::column::{Column, Values};
@@ -23,6 +23,8 @@ pub(super) struct Counters {
     /// Times at the last call that found requests which the ledger of interference had sampled:
     /// later ones are not divided by VM yet.
     divided: VmTimes,
+    /// Calls since then.
+    undivided: u8,
     latency: Buckets,
     parts: [PartSeconds; 5],
 }
@@ -103,6 +105,20 @@ const MISSED_BY: [(Cause, Column); 4] = [
     (Cause::Policy, Column::MissedByPolicy),
 ];
 
+/// Calls without a sample after which the time is divided all the same: a window of the history.
+const UNDIVIDED_MAX: u8 = 10;
+
+/// Columns of the classes of time that no stage of [`Column::CAUSES`] is.
+const CLASSES: [(Column, Class); 7] = [
+    (Column::Admission, Class::Admission),
+    (Column::BehindOthers, Class::Others),
+    (Column::OwnRequests, Class::OwnRequests),
+    (Column::Service, Class::Service),
+    (Column::SlowDevice, Class::SlowDevice),
+    (Column::Unknown, Class::Unknown),
+    (Column::Reply, Class::Reply),
+];
+
 impl Counters {
     /// Returns the key of the VM's series.
     pub(super) fn key(&mut self, name: &str) -> Key {
@@ -133,24 +149,33 @@ impl Counters {
             // Each sum is rounded, not the difference, so that nothing gets lost.
             values[column] = (now / 1000).saturating_sub(before / 1000);
         }
+        let interval = self.divide(times);
+        for (column, class) in CLASSES {
+            values[column] = interval.time(class).0 / 1000;
+        }
+        values[Column::Samples] = interval.samples;
         if let Some(judged) = judged {
             self.judged(&judged, &mut values);
         }
         Sample {
             values,
             latency: self.latency.difference(&stats.latency),
-            behind: waited_behind(&self.divide(times), name_of),
+            behind: waited_behind(&interval, name_of),
             ..Sample::default()
         }
     }
 
     /// Returns the times since the last interval that was divided, once a request was sampled in
     /// them, and else none. A device samples so many requests a second, so where it has many VMs
-    /// most have no sample in a second: their time is divided as in the next one.
+    /// most have no sample in a second: their time is divided as in the next one. What is without a
+    /// sample for a window is of no known cause.
     fn divide(&mut self, times: &VmTimes) -> Interval {
-        if times.attribution.samples == self.divided.attribution.samples {
+        let is_sampled = times.attribution.samples != self.divided.attribution.samples;
+        self.undivided += 1;
+        if !is_sampled && self.undivided < UNDIVIDED_MAX {
             return Interval::default();
         }
+        self.undivided = 0;
         let before = std::mem::replace(&mut self.divided, *times);
         Interval::between(&before, times)
     }
@@ -179,8 +204,8 @@ impl Counters {
     }
 }
 
-/// Returns the times of requests by stage in nanoseconds, in the order of [`Column::CAUSES`]. A
-/// sample has no time before admission: it counts as queueing.
+/// Returns the times of requests by stage in nanoseconds, in the order of [`Column::CAUSES`].
+/// Time before admission counts as queueing there.
 fn stages(account: &Account) -> [u64; 5] {
     [
         account.regulated.0,

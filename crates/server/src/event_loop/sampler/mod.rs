@@ -298,8 +298,9 @@ impl Sampler {
         let id = vms[at].id;
         let judged = engine.vms_mut().close_attainment(*now, id);
         let mut counters = vms[at].sampled.counters.take().unwrap_or_default();
+        let times = vms[at].times(engine);
         let of_engine = engine.vms();
-        let (stats, times) = (of_engine.vm_stats(id), of_engine.times(id));
+        let stats = of_engine.vm_stats(id);
         let mut sample = counters.difference((&stats, &times), judged, |vm| vms.name_of(vm));
         sample.values[Column::Pending] = of_engine.pending(id).into();
         sample.values[Column::InFlight] = of_engine.in_flight(id).into();
