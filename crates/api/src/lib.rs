@@ -9,6 +9,7 @@
 //! | `GET /v1/devices` | | list of [`DeviceView`] |
 //! | `GET /v1/devices/{name}` | | [`DeviceView`] |
 //! | `GET /v1/devices/{name}/history` | | [`HistoryView`] |
+//! | `GET /v1/devices/{name}/interference` | | [`InterferenceView`] |
 //! | `PUT /v1/devices/{name}/policy` | [`PolicyRequest`], or a name | [`DeviceView`] |
 //! | `PUT /v1/devices/{name}/recording` | [`RecordingRequest`] | [`RecordingsView`] |
 //! | `GET /v1/recordings` | | [`RecordingsView`] |
@@ -19,6 +20,7 @@
 //! | `DELETE /v1/vms/{name}` | | [`Removed`] |
 //! | `GET /v1/vms/{name}/endpoints` | | list of [`DiskEndpointsView`] |
 //! | `GET /v1/vms/{name}/history` | | [`HistoryView`] |
+//! | `GET /v1/vms/{name}/explain` | | [`ExplainView`] |
 //! | `GET /v1/history` | | [`HistoryStatusView`] |
 //! | `PATCH /v1/vms/{name}/objective` | [`ObjectiveChange`] | [`VmView`] |
 //! | `POST /v1/vms/{name}/schedule` | [`ScheduleEntry`] | [`VmView`] |
@@ -78,6 +80,8 @@
 //! [`StatsView`]: stats::StatsView
 //! [`Health`]: health::Health
 //! [`HistoryView`]: history::HistoryView
+//! [`ExplainView`]: explain::ExplainView
+//! [`InterferenceView`]: interference::InterferenceView
 //! [`LiveView`]: live::LiveView
 //! [`HistoryStatusView`]: history::HistoryStatusView
 //! [`ErrorBody`]: error::ErrorBody
@@ -89,9 +93,11 @@ pub mod device;
 pub mod disk;
 pub mod endpoint;
 pub mod error;
+pub mod explain;
 pub mod fault;
 pub mod health;
 pub mod history;
+pub mod interference;
 pub mod live;
 pub mod objective;
 pub mod policy;

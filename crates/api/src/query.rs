@@ -38,8 +38,9 @@ pub struct EventsQuery {
 
 /// Query of `GET /v1/vms/{name}/history` and of that of devices.
 ///
-/// Times are `now`, a time before now such as `-15m`, RFC 3339 such as `2026-11-28T14:02:00Z`, or
-/// seconds since 1970.
+/// Times are `now`, a time ago such as `-15m` or `15 min`, RFC 3339 such as
+/// `2026-11-28T14:02:00Z`, a time of day such as `14:02` in the daemon's time zone, or seconds
+/// since 1970.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistoryQuery {
@@ -50,6 +51,16 @@ pub struct HistoryQuery {
     /// Length of the intervals: `1s`, or a multiple of 10 s such as `10s` or `5m`; chosen by the
     /// span where left out.
     pub step: Option<String>,
+}
+
+/// Query of `GET /v1/vms/{name}/explain`, with times as in [`HistoryQuery`].
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExplainQuery {
+    /// Begin; 15 minutes before the end where left out.
+    pub from: Option<String>,
+    /// End; now where left out.
+    pub to: Option<String>,
 }
 
 /// Query of `PUT /v1/vms/{name}/job`.
@@ -77,9 +88,9 @@ pub struct LearntQuery {
 pub struct RecordingQuery {
     /// VM whose requests alone are wanted.
     pub vm: Option<String>,
-    /// Time from which requests arrive (RFC 3339).
+    /// Time from which requests arrive, as in [`HistoryQuery`].
     pub from: Option<String>,
-    /// Time before which requests arrive (RFC 3339).
+    /// Time before which requests arrive.
     pub to: Option<String>,
 }
 
@@ -118,12 +129,16 @@ impl fmt::Display for StatsQuery {
 
 impl fmt::Display for HistoryQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = [("from", &self.from), ("to", &self.to), ("step", &self.step)];
-        let given = all.into_iter().filter_map(|(name, value)| {
-            let value = value.as_ref()?;
-            Some(format!("{name}={}", percent_encode(value)))
-        });
-        write_query(f, given)
+        write_given(
+            f,
+            [("from", &self.from), ("to", &self.to), ("step", &self.step)],
+        )
+    }
+}
+
+impl fmt::Display for ExplainQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_given(f, [("from", &self.from), ("to", &self.to)])
     }
 }
 
@@ -137,12 +152,10 @@ impl fmt::Display for TransferQuery {
 
 impl fmt::Display for RecordingQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = [("vm", &self.vm), ("from", &self.from), ("to", &self.to)];
-        let given = values.into_iter().filter_map(|(name, value)| {
-            let value = value.as_ref()?;
-            Some(format!("{name}={}", percent_encode(value)))
-        });
-        write_query(f, given)
+        write_given(
+            f,
+            [("vm", &self.vm), ("from", &self.from), ("to", &self.to)],
+        )
     }
 }
 
@@ -172,6 +185,18 @@ pub fn percent_encode(text: &str) -> String {
     encoded
 }
 
+/// Writes the parameters that have a value.
+fn write_given<const N: usize>(
+    f: &mut fmt::Formatter<'_>,
+    all: [(&str, &Option<String>); N],
+) -> fmt::Result {
+    let given = all.into_iter().filter_map(|(name, value)| {
+        let value = value.as_ref()?;
+        Some(format!("{name}={}", percent_encode(value)))
+    });
+    write_query(f, given)
+}
+
 /// Writes `?first&second`, or nothing for no parts.
 fn write_query<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
@@ -194,6 +219,7 @@ mod tests {
         assert_eq!(ChangeQuery::default().to_string(), "");
         assert_eq!(StatsQuery::default().to_string(), "");
         assert_eq!(HistoryQuery::default().to_string(), "");
+        assert_eq!(ExplainQuery::default().to_string(), "");
         assert_eq!(TransferQuery::default().to_string(), "");
         assert_eq!(LearntQuery::default().to_string(), "");
     }

@@ -1,29 +1,31 @@
 //! Division of a VM's time by cause, from the classes of its requests' time.
 
-use serde::Serialize;
-use tidegate_core::interference::{Class, Interval};
+use tidegate_api::explain::Cause;
+use tidegate_core::interference::{CLASSES, Class, Interval};
 use tidegate_core::request::VmId;
+use tidegate_core::time::Nanos;
+use tidegate_history::column::{Column, Values};
 
-/// Cause of a part of a VM's request time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// Requests of another VM or background process.
-    Vm,
-    /// Requests of other VMs that are not named.
-    OtherVms,
-    /// The VM's own limit or credits.
-    OwnLimit,
-    /// Other requests of the VM itself.
-    OwnLoad,
-    /// The device: its service, and its stalls.
-    Device,
-    /// The policy, which left the device idle on purpose.
-    Policy,
-    /// The way back: replies that were not sent at once.
-    Reply,
-    /// No known cause.
-    Unknown,
+/// Returns the time by class of what the history has. `lacks_classes`: the queueing and the time
+/// with the device were not divided.
+pub(crate) fn classes_of(values: &Values, lacks_classes: bool) -> [Nanos; CLASSES] {
+    Class::ALL.map(|class| {
+        let column = match class {
+            Class::Admission => Column::Admission,
+            Class::OwnLimit => Column::Regulated,
+            Class::Others => Column::BehindOthers,
+            Class::OwnRequests => Column::OwnRequests,
+            Class::MergedWait => Column::MergedWait,
+            Class::Deliberate => Column::Deliberate,
+            Class::Service if lacks_classes => Column::AtDevice,
+            Class::Service => Column::Service,
+            Class::SlowDevice => Column::SlowDevice,
+            Class::Unknown if lacks_classes => Column::Queued,
+            Class::Unknown => Column::Unknown,
+            Class::Reply => Column::Reply,
+        };
+        Nanos(values[column] * 1000)
+    })
 }
 
 /// Mean nanoseconds of a request by cause.
@@ -113,8 +115,7 @@ impl Means {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::interference::{CLASSES, CulpritTime};
-    use tidegate_core::time::Nanos;
+    use tidegate_core::interference::CulpritTime;
 
     #[test]
     fn merged_waits_are_divided_as_those_of_the_heads() {

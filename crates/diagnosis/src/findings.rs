@@ -1,15 +1,17 @@
 //! Findings, verdict and remedies.
 
-mod sentences;
-
-use crate::causes::{Cause, Means};
+use crate::causes::Means;
 use crate::{DeviceFacts, Party, Traffic, Victim};
-use serde::Serialize;
+use tidegate_api::explain::{
+    Basis, Cause, Confidence, CulpritFacts, Diagnosis, Finding, Gap, LongestIoFacts, Mostly,
+    Remedy, Verdict,
+};
 use tidegate_core::interference::{Class, CostSource};
 use tidegate_core::request::VmId;
 
-/// Growth of the mean or of the 99th percentile from which a VM counts as slower than before.
-const SLOWER: f64 = 1.25;
+/// Growth of the mean or of the 99th percentile from which a VM counts as slower than in the
+/// interval just before.
+pub const SLOWER: f64 = 1.25;
 /// Smallest share of the time that is a finding.
 const FINDING_MIN: f64 = 0.05;
 /// Part of the largest culprit's time from which another VM is named beside it.
@@ -20,174 +22,6 @@ const FOR_OTHERS_MIN: f64 = 0.01;
 const SAMPLES_FEW: u64 = 10;
 const SAMPLES_GOOD: u64 = 50;
 
-/// Main cause of a VM's request time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Other VMs: [`Diagnosis::culprits`]. The policy may also have left the device idle for them.
-    Others,
-    /// The VM's own limit.
-    OwnLimit,
-    /// The VM's own requests.
-    OwnLoad,
-    /// Nobody, the device.
-    Device,
-    /// The policy's deliberate waits, not for other VMs.
-    Policy,
-    /// Replies that were not sent at once.
-    Reply,
-    /// The VM was no slower than before.
-    NotSlower,
-    /// The VM had no requests in the interval.
-    NoRequests,
-    /// No cause is known for most of the time.
-    Unknown,
-}
-
-/// Time that the shares of findings are of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Basis {
-    /// All time of the interval's requests.
-    Total,
-    /// Time that a request took more than before.
-    Increase,
-}
-
-/// Reliability of a share.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Confidence {
-    /// Few samples.
-    Low,
-    /// Some samples, or device times that are assumed.
-    Medium,
-    /// Many samples, or exact counters.
-    High,
-}
-
-/// Change that may help.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Remedy {
-    /// A limit on a VM. The rate, half of its present one, is to start from.
-    Limit {
-        /// Name of the VM.
-        vm: String,
-        /// Bandwidth in bytes a second; 0: the VM moves no data.
-        bytes_per_s: u64,
-        /// Requests a second.
-        iops: u64,
-    },
-    /// A reservation for the VM that is explained, of its present rate.
-    Reserve {
-        /// Requests a second.
-        iops: u64,
-    },
-    /// A higher limit, or none, for the VM that is explained.
-    RaiseLimit,
-    /// Fewer requests at a time, or a faster device.
-    LessLoad,
-    /// A look at the device: its log, its temperature, its free space.
-    CheckDevice,
-    /// Another policy, or its parameters for deliberate waits.
-    OtherPolicy,
-}
-
-/// Traffic of a culprit in the interval.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct CulpritFacts {
-    /// Requests a second.
-    pub iops: f64,
-    /// Bytes a second.
-    pub bytes_per_s: f64,
-    /// Mean size of its reads and writes in bytes; 0 without any.
-    pub mean_size: u64,
-    /// Most of its requests: `reads`, `writes` or `flushes`.
-    pub mostly: &'static str,
-    /// The VM has a limit.
-    pub limited: bool,
-    /// The VM is a background process of the host.
-    pub background: bool,
-}
-
-/// Longest I/O of the device.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct LongestIoFacts {
-    /// Time that it took, in nanoseconds.
-    pub ns: u64,
-    /// Name of its VM; `None`: not known.
-    pub vm: Option<String>,
-    /// True for a flush.
-    pub is_flush: bool,
-}
-
-/// Cause with its part of the time.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Finding {
-    /// Cause.
-    pub cause: Cause,
-    /// Name of the VM, where one is the cause; `(removed)` for one that is gone.
-    pub vm: Option<String>,
-    /// Part of the time, 0 to 1; see [`Diagnosis::basis`].
-    pub share: f64,
-    /// Mean time of a request of this cause, in nanoseconds.
-    pub mean_ns: u64,
-    /// Mean time before; `None`: there is nothing to compare with.
-    pub before_ns: Option<u64>,
-    /// Traffic of the VM; `None`: no VM is the cause, or it is gone.
-    pub culprit: Option<CulpritFacts>,
-    /// Reliability of the share.
-    pub confidence: Confidence,
-    /// Changes that may help, the most likely first.
-    pub remedies: Vec<Remedy>,
-}
-
-/// Fact that a diagnosis lacks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Gap {
-    /// No request was sampled: whose requests it waited for is not known.
-    NoSamples,
-    /// Few requests were sampled: shares are rough.
-    FewSamples,
-    /// There is nothing to compare with.
-    NoBaseline,
-    /// Device times are assumed, so others' parts may be off.
-    AssumedCosts,
-    /// Requests were not recorded, so remedies cannot be simulated.
-    NoRecording,
-}
-
-/// Explanation of a VM's request times in an interval.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Diagnosis {
-    /// Name of the VM that is explained.
-    pub vm: String,
-    /// Main cause.
-    pub verdict: Verdict,
-    /// VMs to blame if others are the main cause, the largest first.
-    pub culprits: Vec<String>,
-    /// Time that shares are of.
-    pub basis: Basis,
-    /// Mean latency in nanoseconds.
-    pub mean_ns: u64,
-    /// 99th percentile of the latency in nanoseconds; `None`: not known.
-    pub p99_ns: Option<u64>,
-    /// 99th percentile before; `None`: not known.
-    pub p99_before_ns: Option<u64>,
-    /// Time in which the busy device ended nothing, in nanoseconds.
-    pub stalled_ns: u64,
-    /// The VM's disk hung.
-    pub hung: bool,
-    /// Longest I/O of the device; `None`: not known.
-    pub longest_io: Option<LongestIoFacts>,
-    /// Causes, the largest first.
-    pub findings: Vec<Finding>,
-    /// Facts that are missing.
-    pub gaps: Vec<Gap>,
-}
-
 /// Explains the request times of a VM.
 pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Diagnosis {
     let interval = &victim.now.interval;
@@ -197,10 +31,10 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
     let p99 = [Some(victim.now), usual].map(|it| it.and_then(|it| it.p99));
     let slower = before.as_ref().map(|before| {
         let tail = match p99 {
-            [Some(now), Some(before)] => now.0 as f64 > before.0 as f64 * SLOWER,
+            [Some(now), Some(before)] => now.0 as f64 > before.0 as f64 * victim.slower_from,
             _ => false,
         };
-        tail || means.total() > before.total() * SLOWER
+        tail || means.total() > before.total() * victim.slower_from
     });
     let growth = before.as_ref().map(|before| means.growth(before));
     let (basis, parts) = match (slower, growth) {
@@ -234,11 +68,13 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
         p99_before_ns: p99[1].map(|it| it.0),
         stalled_ns: device.stalled.0,
         hung: device.hung,
+        unanswered: victim.now.unanswered,
         longest_io: device.longest.map(|it| LongestIoFacts {
             ns: it.took.0,
             vm: it.vm.map(str::to_owned),
             is_flush: it.is_flush,
         }),
+        missed: victim.now.missed.clone(),
         findings: context.findings(&parts),
         gaps: context.gaps(),
     }
@@ -414,11 +250,11 @@ impl Context<'_> {
             bytes_per_s: self.per_s(bytes),
             mean_size: bytes.checked_div(reads + writes).unwrap_or(0),
             mostly: if flushes > reads.max(writes) {
-                "flushes"
+                Mostly::Flushes
             } else if bytes_written > bytes_read {
-                "writes"
+                Mostly::Writes
             } else {
-                "reads"
+                Mostly::Reads
             },
             limited: party.limited,
             background: party.background,
@@ -436,6 +272,8 @@ impl Context<'_> {
             Class::Unknown,
         ];
         let divided = divided.iter().any(|&it| interval.time(it).0 > 0);
+        let lacks_causes = self.victim.now.lacks_causes;
+        let divided = divided && !lacks_causes;
         let samples = match interval.samples {
             0 if divided => Some(Gap::NoSamples),
             1..SAMPLES_FEW if divided => Some(Gap::FewSamples),
@@ -443,6 +281,7 @@ impl Context<'_> {
         };
         let is_assumed = divided && self.device.costs == CostSource::Assumed;
         [
+            lacks_causes.then_some(Gap::NoCauses),
             samples,
             self.before.is_none().then_some(Gap::NoBaseline),
             is_assumed.then_some(Gap::AssumedCosts),

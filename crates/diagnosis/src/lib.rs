@@ -4,14 +4,18 @@
 //! ([`Party`]) and what is known of the device ([`DeviceFacts`]). It divides the time of the VM's
 //! requests by cause, names the largest one as the [`Verdict`], and says what may help. With a
 //! baseline the time that was *added* since is divided, otherwise all of it. What cannot be said
-//! for want of samples or of a recording is in [`Diagnosis::gaps`].
-//! [`Diagnosis::sentences`] writes it in English.
+//! for want of samples or of a recording is in [`Diagnosis::gaps`]. [`sentences`] writes it in
+//! English. [`Episode`] takes all of that from the history, for a time in the past.
+//!
+//! [`Verdict`]: tidegate_api::explain::Verdict
+//! [`Diagnosis::gaps`]: tidegate_api::explain::Diagnosis::gaps
 //!
 //! ```
 //! use tidegate_core::interference::{Interval, VmTimes};
 //! use tidegate_core::request::Account;
 //! use tidegate_core::time::Nanos;
-//! use tidegate_diagnosis::{DeviceFacts, Verdict, Victim, Window, diagnose};
+//! use tidegate_api::explain::Verdict;
+//! use tidegate_diagnosis::{DeviceFacts, SLOWER, Victim, Window, diagnose, sentences};
 //!
 //! let mut times = VmTimes { requests: 10, ..VmTimes::default() };
 //! times.account.regulated = Nanos::from_millis(90);
@@ -20,24 +24,32 @@
 //!     interval: Interval::between(&VmTimes::default(), &times),
 //!     p99: Some(Nanos::from_millis(12)),
 //!     span: Nanos::from_secs(10),
+//!     ..Window::default()
 //! };
-//! let victim = Victim { name: "db", now: &now, usual: None, reserved: false };
+//! let victim = Victim {
+//!     name: "db",
+//!     now: &now,
+//!     usual: None,
+//!     reserved: false,
+//!     slower_from: SLOWER,
+//! };
 //! let found = diagnose(&victim, &[], &DeviceFacts::default());
 //! assert_eq!(found.verdict, Verdict::OwnLimit);
-//! assert!(found.sentences(None)[0].contains("90 %"));
+//! assert!(sentences(&found, None)[0].contains("90 %"));
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod causes;
+mod episode;
 mod findings;
+mod sentences;
 
-pub use causes::Cause;
-pub use findings::{
-    Basis, Confidence, CulpritFacts, Diagnosis, Finding, Gap, LongestIoFacts, Remedy, Verdict,
-    diagnose,
-};
+pub use episode::{AROUND_MS, Episode, Neighbour, STEP_MS, traffic};
+pub use findings::{SLOWER, diagnose};
+pub use sentences::sentences;
 
+use tidegate_api::explain::MissedPart;
 use tidegate_core::interference::{CostSource, Interval};
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
@@ -51,6 +63,13 @@ pub struct Window {
     pub p99: Option<Nanos>,
     /// Length of the interval.
     pub span: Nanos,
+    /// Requests that waited, or were with the device, at the end of an interval in which none was
+    /// answered.
+    pub unanswered: u64,
+    /// Parts of the VM's objective that were missed.
+    pub missed: Vec<MissedPart>,
+    /// Time was not kept by cause, as by an older daemon.
+    pub lacks_causes: bool,
 }
 
 /// VM whose requests are to be explained.
@@ -64,6 +83,9 @@ pub struct Victim<'a> {
     pub usual: Option<&'a Window>,
     /// The VM has a reservation.
     pub reserved: bool,
+    /// Growth of the mean or of the 99th percentile from which it counts as slower than usual, such
+    /// as [`SLOWER`].
+    pub slower_from: f64,
 }
 
 /// Requests of a VM that were answered in an interval, by kind.

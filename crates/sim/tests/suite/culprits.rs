@@ -3,6 +3,7 @@
 
 use crate::device_control::lab::{KIB, Lab, MIB, Work, profile, reads, writes};
 use std::sync::Arc;
+use tidegate_api::explain::{Diagnosis, Verdict};
 use tidegate_core::interference::{Interval, VmTimes};
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::request::Op;
@@ -10,7 +11,7 @@ use tidegate_core::stats::VmStats;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_diagnosis::{
-    DeviceFacts, Diagnosis, Party, Traffic, Verdict, Victim, Window, diagnose,
+    DeviceFacts, Party, SLOWER, Traffic, Victim, Window, diagnose, sentences,
 };
 
 /// Guest that is explained, one beside it that does little, and those that are planted.
@@ -158,6 +159,7 @@ fn pass(lab: &mut Lab, guests: usize, span: Nanos) -> (Window, Vec<Traffic>) {
         interval: Interval::between(&before[VICTIM].0, &after[VICTIM].0),
         p99: Some(had[VICTIM].p99()),
         span,
+        ..Window::default()
     };
     let traffic = before.iter().zip(&after);
     let traffic = traffic.map(|(before, after)| traffic_of(before, after));
@@ -187,6 +189,7 @@ fn explain(
         now,
         usual,
         reserved: false,
+        slower_from: SLOWER,
     };
     let device = DeviceFacts {
         costs: lab.driver.engine.device().cost_source(),
@@ -257,7 +260,7 @@ fn run(setting: Setting, plant: Plant, seed: u64, window: Nanos, windows: u32) -
         let right = not_slower || is_right(plant, &found);
         if !right && std::env::var_os("SHOW").is_some() {
             println!("{setting:?} {plant:?}: {:?}", found.verdict);
-            println!("  {}", found.sentences(None).join(" "));
+            println!("  {}", sentences(&found, None).join(" "));
             println!("  {:?}", seen.0.interval);
         }
         let alone = explain(&lab, &seen, None);
