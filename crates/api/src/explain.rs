@@ -35,6 +35,9 @@ pub struct Diagnosis {
     pub basis: Basis,
     /// Mean latency in nanoseconds.
     pub mean_ns: u64,
+    /// Mean latency before; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_before_ns: Option<u64>,
     /// 99th percentile of the latency in nanoseconds; absent: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
@@ -69,8 +72,10 @@ pub enum Verdict {
     OwnLimit,
     /// The VM's own requests.
     OwnLoad,
-    /// Nobody, the device.
+    /// Nobody, the device: it was slower than usual.
     Device,
+    /// Service by the device, as far as is known as fast as usual.
+    Service,
     /// The policy's deliberate waits, not for other VMs.
     Policy,
     /// Replies that were not sent at once.
@@ -105,8 +110,11 @@ pub enum Cause {
     OwnLimit,
     /// Other requests of the VM itself.
     OwnLoad,
-    /// The device: its service, and its stalls.
+    /// The device, which was slower than usual. Where shares are of [`Basis::Increase`], its
+    /// service that took longer, too.
     Device,
+    /// Service by the device.
+    Service,
     /// The policy, which left the device idle on purpose.
     Policy,
     /// The way back: replies that were not sent at once.

@@ -5,7 +5,7 @@ use crate::{DeviceFacts, Party, Traffic, Victim, Window, diagnose};
 use std::sync::Arc;
 use tidegate_api::explain::{Diagnosis, MissedPart};
 use tidegate_api::history::SpanView;
-use tidegate_core::interference::{CulpritTime, Interval as Times};
+use tidegate_core::interference::{CulpritTime, Interval as Times, WaitTimes};
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
 use tidegate_history::column::{Column, Values};
@@ -17,6 +17,8 @@ pub const STEP_MS: u64 = 10_000;
 pub const AROUND_MS: u64 = 3_600_000;
 /// Length of a span from which on its slowest part is explained, not the whole.
 const SEARCHED_FROM_MS: u64 = 300_000;
+/// Time from which on a step that is under way may be the slowest: few requests say little.
+const UNDER_WAY_MIN_MS: u64 = STEP_MS / 2;
 
 /// Growth of the 99th percentile from which a span counts as slower than usual. A chosen one must
 /// differ more: the slowest of many windows is always slower than most.
@@ -66,6 +68,8 @@ struct Merged {
 pub struct Episode {
     /// Part of the span that is explained; the span itself if nothing stands out.
     pub explained: SpanView,
+    /// Part of the explained one in which the VM was observed; the same if it was not.
+    pub observed: SpanView,
     /// True if the slowest part of a long span was looked for.
     pub searched: bool,
     now: Merged,
@@ -95,6 +99,20 @@ fn has_classes(values: &Values) -> bool {
     divided == 0 || Column::CLASSES.iter().any(|&it| values[it] > 0)
 }
 
+/// Returns the part before the device of the time that is before the device and inside of it. The
+/// history has it for all classes together alone.
+fn part_before_device(values: &Values) -> f64 {
+    let classes = [
+        Column::BehindOthers,
+        Column::OwnRequests,
+        Column::SlowDevice,
+    ];
+    let divided: u64 = classes.iter().map(|&it| values[it]).sum();
+    let exact = values[Column::Unknown] + values[Column::Admission];
+    let waited = values[Column::Queued].saturating_sub(exact);
+    waited.min(divided) as f64 / divided.max(1) as f64
+}
+
 fn p99(interval: &Interval) -> Option<u64> {
     interval.quantile_ns(Column::P99)
 }
@@ -121,11 +139,12 @@ impl Merged {
         let values = &self.values;
         let lacks_causes = !has_classes(values);
         let index = |vm: &Arc<str>| names.iter().position(|it| it == vm).unwrap_or(0);
+        let before_device = part_before_device(values);
+        let wait = |micros: u64| Nanos((micros as f64 * before_device) as u64 * 1000);
         let culprit = |(vm, micros): &(Arc<str>, u64)| CulpritTime {
             vm: VmId::from_bits(index(vm) as u64),
-            // How much of it was inside the device is not kept.
-            waited: Nanos(micros * 1000),
-            inside: Nanos::ZERO,
+            waited: wait(*micros),
+            inside: Nanos(micros * 1000).since(wait(*micros)),
         };
         let named: Vec<_> = self.behind.iter().filter(|it| &*it.0 != REMOVED).collect();
         let culprits: Vec<CulpritTime> = if lacks_causes {
@@ -133,7 +152,8 @@ impl Merged {
         } else {
             named.into_iter().map(culprit).collect()
         };
-        let behind = culprits.iter().fold(Nanos::ZERO, |sum, it| sum + it.waited);
+        let behind = culprits.iter().map(|it| it.total());
+        let behind = behind.fold(Nanos::ZERO, |sum, it| sum + it);
         let others = Nanos(values[Column::BehindOthers] * 1000);
         let missed = PARTS.iter().filter_map(|&(part, kept, missed)| {
             let (kept_s, missed_s) = (values[kept], values[missed]);
@@ -151,6 +171,11 @@ impl Merged {
                 times: classes_of(values, lacks_causes),
                 culprits,
                 unnamed: others.since(behind),
+                waits: WaitTimes {
+                    own: wait(values[Column::OwnRequests]),
+                    slow: wait(values[Column::SlowDevice]),
+                    unnamed: wait(others.since(behind).0 / 1000),
+                },
             },
             p99: self.p99_ns.map(Nanos),
             span: Nanos::from_millis(self.observed_ms),
@@ -207,8 +232,10 @@ impl Episode {
                 to_ms: chosen.last()?.to_ms,
             })
         };
+        let observed = span(chosen).unwrap_or(asked);
         Episode {
-            explained: found.and_then(|_| span(chosen)).unwrap_or(asked),
+            explained: if found.is_some() { observed } else { asked },
+            observed,
             searched,
             now,
             usual,
@@ -294,14 +321,20 @@ fn slowest(
     intervals: &[Interval],
     whole: core::ops::Range<usize>,
 ) -> Option<core::ops::Range<usize>> {
-    let last_stuck = intervals[whole.clone()].last().is_some_and(is_stuck);
-    let worst = if last_stuck {
-        whole.end - 1
-    } else {
-        let known = whole.clone().filter(|&at| p99(&intervals[at]).is_some());
-        // Of equals the first.
-        known.min_by_key(|&at| core::cmp::Reverse(p99(&intervals[at])))?
+    let is_short = |at: usize| {
+        let is_last = at > whole.start && at + 1 == whole.end;
+        is_last && intervals[at].observed_ms < UNDER_WAY_MIN_MS
     };
+    let last = intervals[whole.clone()].last();
+    let was_stuck = |at: usize| at > whole.start && is_stuck(&intervals[at - 1]);
+    let worst =
+        if last.is_some_and(is_stuck) && (!is_short(whole.end - 1) || was_stuck(whole.end - 1)) {
+            whole.end - 1
+        } else {
+            let known = whole.clone().filter(|&at| p99(&intervals[at]).is_some());
+            // Of equals the first; a short one if there is no other.
+            known.min_by_key(|&at| (is_short(at), core::cmp::Reverse(p99(&intervals[at]))))?
+        };
     let worst_p99 = p99(&intervals[worst]);
     if let Some(worst_p99) = worst_p99 {
         let all: Vec<&Interval> = intervals.iter().collect();
@@ -475,6 +508,33 @@ mod tests {
     }
 
     #[test]
+    fn a_second_without_an_answer_belongs_to_the_slow_part_and_is_not_all_of_it() {
+        let mut windows = steady();
+        let [.., slow, last] = &mut windows[..] else {
+            panic!("there are windows");
+        };
+        delay(slow, 14);
+        last.values = Values::default();
+        last.values[Column::InFlight] = 3;
+        last.observed_ms = 1000;
+        let episode = Episode::choose(&windows, ASKED);
+        assert_eq!(
+            (episode.explained.from_ms, episode.explained.to_ms),
+            ((WINDOWS - 2) * STEP_MS, WINDOWS * STEP_MS)
+        );
+        let found = episode.diagnose("db", false, &[backup()], &DEVICE);
+        assert_eq!(found.culprits, ["backup"]);
+        // Nor is one with a slow request, if it has just begun.
+        let last = windows.last_mut().expect("there are windows");
+        *last = window(WINDOWS - 1);
+        set_p99(last, 90_000_000);
+        let begin = |windows: &[Interval]| Episode::choose(windows, ASKED).explained.from_ms;
+        assert_eq!(begin(&windows), (WINDOWS - 1) * STEP_MS);
+        windows.last_mut().expect("there are windows").observed_ms = 1000;
+        assert_eq!(begin(&windows), (WINDOWS - 2) * STEP_MS);
+    }
+
+    #[test]
     fn a_history_without_causes_says_so() {
         let mut windows = steady();
         for window in &mut windows {
@@ -509,14 +569,55 @@ mod tests {
         };
         let episode = Episode::choose(&windows, asked);
         assert_eq!((episode.explained, episode.searched), (asked, false));
+        assert_eq!(episode.observed, asked);
         let found = episode.diagnose("db", true, &[backup()], &DEVICE);
         assert_eq!(found.culprits, ["backup"]);
+        // A VM that came later is observed from then on.
+        let episode = Episode::choose(&windows[202..], asked);
+        assert_eq!(episode.explained, asked);
+        assert_eq!(
+            (episode.observed.from_ms, episode.observed.to_ms),
+            (202 * STEP_MS, asked.to_ms)
+        );
         let empty = SpanView {
             from_ms: 400 * STEP_MS,
             to_ms: 401 * STEP_MS,
         };
         let found = Episode::choose(&windows, empty).diagnose("db", true, &[], &DEVICE);
         assert_eq!(found.verdict, Verdict::NoRequests);
+    }
+
+    #[test]
+    fn waits_before_the_device_are_told_from_time_inside() {
+        let mut values = Values::default();
+        values[Column::Reads] = 10;
+        values[Column::Queued] = 750;
+        values[Column::Admission] = 50;
+        values[Column::AtDevice] = 1400;
+        values[Column::BehindOthers] = 900;
+        values[Column::OwnRequests] = 300;
+        values[Column::Service] = 800;
+        values[Column::Unknown] = 100;
+        let merged = Merged {
+            values,
+            behind: vec![("backup".into(), 600)],
+            ..Merged::default()
+        };
+        // Half of the time behind others and the VM's own requests was before the device.
+        let times = merged.window(&["backup".into()]).interval;
+        let [backup] = &times.culprits[..] else {
+            panic!("{times:?}");
+        };
+        assert_eq!(
+            (backup.waited, backup.inside),
+            (Nanos(300_000), Nanos(300_000))
+        );
+        let waits = WaitTimes {
+            own: Nanos(150_000),
+            slow: Nanos::ZERO,
+            unnamed: Nanos(150_000),
+        };
+        assert_eq!((times.waits, times.unnamed), (waits, Nanos(300_000)));
     }
 
     #[test]

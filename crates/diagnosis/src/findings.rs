@@ -16,8 +16,8 @@ pub const SLOWER: f64 = 1.25;
 const FINDING_MIN: f64 = 0.05;
 /// Part of the largest culprit's time from which another VM is named beside it.
 const NAMED_MIN: f64 = 0.25;
-/// Share of the time behind other VMs from which deliberate waits count as made for them.
-const FOR_OTHERS_MIN: f64 = 0.01;
+/// Growth of the mean from which the added time is divided, not all of it.
+pub(crate) const MEAN_GROWN: f64 = 1.05;
 /// Samples below which shares are rough, and below which they are good.
 const SAMPLES_FEW: u64 = 10;
 const SAMPLES_GOOD: u64 = 50;
@@ -36,12 +36,23 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
         };
         tail || means.total() > before.total() * victim.slower_from
     });
-    let growth = before.as_ref().map(|before| means.growth(before));
-    let (basis, parts) = match (slower, growth) {
-        (Some(true), Some(growth)) => (Basis::Increase, growth),
-        _ => (Basis::Total, means.clone()),
+    let grown = match (&before, usual) {
+        (Some(before), Some(usual)) if slower == Some(true) => {
+            // Time whose cause is known cannot be compared with time whose cause is not.
+            let alike = usual.interval.samples > 0 || interval.samples == 0;
+            (alike && means.total() > before.total() * MEAN_GROWN)
+                .then(|| [&means, before].map(Means::with_service_as_device))
+        }
+        _ => None,
     };
-    let mut verdict = verdict_of(&parts);
+    let (basis, means, before, parts) = match grown {
+        Some([means, before]) => {
+            let growth = means.growth(&before);
+            (Basis::Increase, means, Some(before), growth)
+        }
+        None => (Basis::Total, means.clone(), before, means),
+    };
+    let mut verdict = verdict_of(&parts, interval.samples);
     if interval.requests == 0 {
         verdict = Verdict::NoRequests;
     } else if slower == Some(false) {
@@ -64,6 +75,7 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
         },
         basis,
         mean_ns: means.total() as u64,
+        mean_before_ns: before.as_ref().map(|it| it.total() as u64),
         p99_ns: p99[0].map(|it| it.0),
         p99_before_ns: p99[1].map(|it| it.0),
         stalled_ns: device.stalled.0,
@@ -81,12 +93,13 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
 }
 
 /// Returns the main cause, all other VMs counting as one.
-fn verdict_of(parts: &Means) -> Verdict {
+fn verdict_of(parts: &Means, samples: u64) -> Verdict {
     let candidates = [
         (Verdict::Others, parts.behind_others()),
         (Verdict::OwnLimit, parts.time(Cause::OwnLimit)),
         (Verdict::OwnLoad, parts.time(Cause::OwnLoad)),
         (Verdict::Device, parts.time(Cause::Device)),
+        (Verdict::Service, parts.time(Cause::Service)),
         (Verdict::Policy, parts.time(Cause::Policy)),
         (Verdict::Reply, parts.time(Cause::Reply)),
     ];
@@ -97,8 +110,9 @@ fn verdict_of(parts: &Means) -> Verdict {
         return Verdict::Unknown;
     }
     // A policy leaves the device idle for the next request of a VM that it has just served. Beside
-    // others that are served, a VM waits for their sake.
-    let for_others = parts.behind_others() >= parts.total() * FOR_OTHERS_MIN;
+    // others that are served, a VM waits for their sake, if these are more than an odd sample.
+    let share_of_others = parts.behind_others() / parts.total();
+    let for_others = samples >= SAMPLES_FEW && share_of_others >= FINDING_MIN;
     match largest.0 {
         Verdict::Policy if for_others => Verdict::Others,
         verdict => verdict,
@@ -184,7 +198,7 @@ impl Context<'_> {
         match cause {
             Cause::OwnLimit | Cause::Policy | Cause::Reply => return Confidence::High,
             Cause::Unknown => return Confidence::Low,
-            Cause::Vm | Cause::OtherVms | Cause::OwnLoad | Cause::Device => {}
+            Cause::Vm | Cause::OtherVms | Cause::OwnLoad | Cause::Device | Cause::Service => {}
         }
         let by_samples = match self.victim.now.interval.samples {
             0..SAMPLES_FEW => Confidence::Low,
@@ -200,8 +214,10 @@ impl Context<'_> {
     fn remedies(&self, cause: Cause, party: Option<&Party>) -> Vec<Remedy> {
         match cause {
             Cause::Vm => {
-                let limit = party.map(|party| {
-                    let half = |n: u64| (self.per_s(n) / 2.0) as u64;
+                let active = party.filter(|it| requests(&it.traffic) > 0);
+                let limit = active.map(|party| {
+                    // A limit of nothing would stop the VM.
+                    let half = |n: u64| ((self.per_s(n) / 2.0) as u64).max(n.min(1));
                     let Traffic {
                         bytes_read,
                         bytes_written,
@@ -220,7 +236,7 @@ impl Context<'_> {
             Cause::OwnLoad => vec![Remedy::LessLoad],
             Cause::Device => vec![Remedy::CheckDevice],
             Cause::Policy => vec![Remedy::OtherPolicy],
-            Cause::Reply | Cause::Unknown => Vec::new(),
+            Cause::Service | Cause::Reply | Cause::Unknown => Vec::new(),
         }
     }
 

@@ -5,6 +5,8 @@ use tidegate_api::explain::{
 };
 use tidegate_units::human;
 
+use crate::findings::MEAN_GROWN;
+
 /// Findings that the first sentence has.
 const SHOWN: usize = 3;
 /// Share of a cause from which it is worth a sentence although the VM was no slower than usual.
@@ -61,11 +63,21 @@ fn headline(of: &Diagnosis, when: &str) -> String {
         (_, Basis::Increase, _, _) => {
             format!("The mean latency rose to {mean}{when}: of the added time, {parts}.")
         }
+        (_, Basis::Total, Some(before), Some(p99)) if only_the_tail_grew(of) => format!(
+            "p99 rose from {before} to {p99}{when}, but the mean latency did not grow ({mean}): \
+             of all time, {parts}."
+        ),
         (_, Basis::Total, _, Some(p99)) => {
             format!("The mean latency was {mean}{when} (p99 {p99}): {parts}.")
         }
         (_, Basis::Total, _, None) => format!("The mean latency was {mean}{when}: {parts}."),
     }
+}
+
+/// Returns true if the VM was slower by its 99th percentile, and not by its mean.
+fn only_the_tail_grew(of: &Diagnosis) -> bool {
+    of.p99_ns > of.p99_before_ns
+        && (of.mean_before_ns).is_some_and(|before| of.mean_ns as f64 <= before as f64 * MEAN_GROWN)
 }
 
 /// One cause with its share.
@@ -80,6 +92,7 @@ fn part(of: &Diagnosis, finding: &Finding) -> String {
         Cause::OwnLimit => "held by its own limit".to_owned(),
         Cause::OwnLoad => "behind its own requests".to_owned(),
         Cause::Device => format!("device{}", device_facts(of)),
+        Cause::Service => "service by the device".to_owned(),
         Cause::Policy => "deliberate waits of the policy".to_owned(),
         Cause::Reply => "until replies were sent".to_owned(),
         Cause::Unknown => "of no known cause".to_owned(),
@@ -111,17 +124,21 @@ fn device_facts(of: &Diagnosis) -> String {
 /// States the main cause. A VM that is no slower than usual has one if it stands out.
 fn verdict(of: &Diagnosis) -> Option<String> {
     let text = match of.verdict {
+        Verdict::Others if is_idle_for_others(of) => match &of.culprits[..] {
+            [] => "The policy left the device idle on purpose, probably for other VMs.".to_owned(),
+            all => format!(
+                "The policy left the device idle on purpose, probably for {}.",
+                names(all)
+            ),
+        },
         Verdict::Others => match &of.culprits[..] {
             [] => "Other VMs delayed it, none of them most.".to_owned(),
-            [one] => format!("`{one}` delayed it most."),
-            [all @ .., last] => {
-                let all: Vec<String> = all.iter().map(|name| format!("`{name}`")).collect();
-                format!("{} and `{last}` delayed it most.", all.join(", "))
-            }
+            all => format!("{} delayed it most.", names(all)),
         },
         Verdict::OwnLimit => "Its own limit held it back.".to_owned(),
         Verdict::OwnLoad => "It waited mostly for its own requests.".to_owned(),
         Verdict::Device => "Nobody delayed it, the device did.".to_owned(),
+        Verdict::Service => "The largest part was service by the device.".to_owned(),
         Verdict::Policy => "The policy left the device idle on purpose.".to_owned(),
         Verdict::Reply => {
             "Its replies were not sent at once: the client or the host is busy.".to_owned()
@@ -159,16 +176,59 @@ fn missed(of: &Diagnosis) -> Option<String> {
     (!parts.is_empty()).then(|| format!("It missed {}.", parts.join(", ")))
 }
 
-/// Remedies of the largest finding that has any.
-fn remedies(of: &Diagnosis) -> Option<String> {
-    let finding = if of.verdict == Verdict::NotSlower {
+/// Returns true if others are to blame although most of the time was left idle: for them.
+fn is_idle_for_others(of: &Diagnosis) -> bool {
+    let is_other = |it: &&Finding| matches!(it.cause, Cause::Vm | Cause::OtherVms);
+    let others: f64 = of.findings.iter().filter(is_other).map(|it| it.share).sum();
+    let idle = of.findings.iter().find(|it| it.cause == Cause::Policy);
+    of.verdict == Verdict::Others && idle.is_some_and(|it| it.share > others)
+}
+
+/// Names of VMs as a list in words.
+fn names(vms: &[String]) -> String {
+    let quoted: Vec<String> = vms.iter().map(|name| format!("`{name}`")).collect();
+    match &quoted[..] {
+        [] => String::new(),
+        [one] => one.clone(),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}
+
+/// Returns true if a cause is that of a verdict.
+fn is_cause_of(cause: Cause, of: &Diagnosis) -> bool {
+    match of.verdict {
+        Verdict::Others => {
+            matches!(cause, Cause::Vm | Cause::OtherVms)
+                || cause == Cause::Policy && is_idle_for_others(of)
+        }
         // A limit that always holds the VM back may be too low; all else is as it is.
-        usual_cause(of).filter(|it| it.cause == Cause::OwnLimit)?
-    } else {
-        of.findings.iter().find(|it| !it.remedies.is_empty())?
+        Verdict::OwnLimit | Verdict::NotSlower => cause == Cause::OwnLimit,
+        Verdict::OwnLoad => cause == Cause::OwnLoad,
+        Verdict::Device => cause == Cause::Device,
+        Verdict::Service => cause == Cause::Service,
+        Verdict::Policy => cause == Cause::Policy,
+        Verdict::Reply => cause == Cause::Reply,
+        Verdict::NoRequests | Verdict::Unknown => false,
+    }
+}
+
+/// Remedies of the verdict's cause, by its largest finding.
+fn remedies(of: &Diagnosis) -> Option<String> {
+    if of.verdict == Verdict::NotSlower {
+        usual_cause(of).filter(|it| it.cause == Cause::OwnLimit)?;
+    }
+    let largest = |of_policy: bool| {
+        of.findings.iter().find(|it| {
+            is_cause_of(it.cause, of)
+                && (it.cause == Cause::Policy) == of_policy
+                && !it.remedies.is_empty()
+        })
     };
-    let remedies: Vec<String> = finding.remedies.iter().map(|it| remedy(of, it)).collect();
-    Some(format!("To try: {}.", remedies.join(", or ")))
+    // Where the device was left idle for others, the policy may be changed, too.
+    let largest = [largest(false), largest(true)].into_iter().flatten();
+    let remedies = largest.flat_map(|it| &it.remedies);
+    let remedies: Vec<String> = remedies.map(|it| remedy(of, it)).collect();
+    (!remedies.is_empty()).then(|| format!("To try: {}.", remedies.join(", or ")))
 }
 
 fn remedy(of: &Diagnosis, remedy: &Remedy) -> String {
@@ -384,5 +444,160 @@ mod tests {
         };
         let found = diagnose(&victim, &[], &DEVICE);
         assert_eq!(sentences(&found, None), ["`db` had no request answered."]);
+    }
+
+    /// VM without anything to compare with, or with what is usual for it.
+    fn victim<'a>(now: &'a Window, usual: Option<&'a Window>) -> Victim<'a> {
+        Victim {
+            name: "db",
+            now,
+            usual,
+            reserved: true,
+            slower_from: SLOWER,
+        }
+    }
+
+    #[test]
+    fn without_samples_nobody_and_nothing_is_blamed() {
+        let mut now = window(200, &[(Class::Service, 200)], 0);
+        now.interval.samples = 0;
+        let usual = window(4, &[(Class::Service, 2)], 0);
+        for usual in [None, Some(&usual)] {
+            let found = diagnose(&victim(&now, usual), &[backup()], &DEVICE);
+            assert_eq!(found.verdict, Verdict::Unknown);
+            let text = sentences(&found, None).join(" ");
+            assert!(text.contains("No request was sampled"), "{text}");
+            assert!(!text.contains("To try"), "{text}");
+        }
+        // Time that was not divided before says nothing of what was added.
+        let mut usual = usual;
+        usual.interval.samples = 0;
+        let now = window(200, &[(Class::Service, 2)], 198);
+        let found = diagnose(&victim(&now, Some(&usual)), &[backup()], &DEVICE);
+        assert_eq!(
+            (found.verdict, found.basis),
+            (Verdict::Others, Basis::Total)
+        );
+    }
+
+    #[test]
+    fn service_that_is_as_usual_is_no_fault_of_the_device() {
+        let now = window(9, &[(Class::Service, 5)], 0);
+        let found = diagnose(&victim(&now, None), &[backup()], &DEVICE);
+        assert_eq!(found.verdict, Verdict::Service);
+        let text = sentences(&found, None).join(" ");
+        assert!(text.contains("100 % service by the device."), "{text}");
+        assert!(!text.contains("To try"), "{text}");
+        // Service that takes longer than usual is.
+        let usual = window(4, &[(Class::Service, 2)], 0);
+        let found = diagnose(&victim(&now, Some(&usual)), &[backup()], &DEVICE);
+        assert_eq!(found.verdict, Verdict::Device);
+        let device = &found.findings[0];
+        assert_eq!(
+            (device.cause, device.mean_ns, device.before_ns),
+            (Cause::Device, 5 * MS, Some(2 * MS))
+        );
+    }
+
+    #[test]
+    fn a_tail_that_grew_alone_blames_no_vm_for_a_speck_of_time() {
+        let usual = window(4, &[(Class::Service, 2)], 0);
+        let mut now = window(31, &[(Class::Service, 1)], 1);
+        // 10 us of each request.
+        now.interval.times[Class::Others as usize] = Nanos(MS);
+        now.interval.culprits[0].waited = Nanos(MS);
+        let found = diagnose(&victim(&now, Some(&usual)), &[backup()], &DEVICE);
+        assert_eq!(
+            (found.verdict, found.basis),
+            (Verdict::Service, Basis::Total)
+        );
+        assert!(found.culprits.is_empty());
+        let text = sentences(&found, None);
+        assert_eq!(
+            text[0],
+            "p99 rose from 4 ms to 31 ms, but the mean latency did not grow (1.01 ms): of all \
+             time, 99 % service by the device."
+        );
+    }
+
+    #[test]
+    fn deliberate_waits_are_for_others_that_are_more_than_an_odd_sample() {
+        let found = |behind: u64, samples: u64| {
+            let mut now = window(90, &[(Class::Deliberate, 80)], behind);
+            now.interval.samples = samples;
+            diagnose(&victim(&now, None), &[backup()], &DEVICE)
+        };
+        assert_eq!(found(1, 60).verdict, Verdict::Policy);
+        assert_eq!(found(10, 3).verdict, Verdict::Policy);
+        let for_backup = found(10, 60);
+        assert_eq!(for_backup.culprits, ["backup"]);
+        let text = sentences(&for_backup, None);
+        assert_eq!(
+            text[1],
+            "The policy left the device idle on purpose, probably for `backup`."
+        );
+        assert_eq!(
+            text[2],
+            "To try: a limit on `backup`, for example 41.9 MB/s, half of its rate, or another \
+             policy."
+        );
+    }
+
+    #[test]
+    fn remedies_are_those_of_the_verdict() {
+        let mut now = window(90, &[(Class::SlowDevice, 40)], 60);
+        let vms = [1, 2, 3, 4].map(VmId::from_bits);
+        now.interval.culprits = vms
+            .map(|vm| CulpritTime {
+                vm,
+                waited: Nanos(100 * 15 * MS),
+                inside: Nanos::ZERO,
+            })
+            .to_vec();
+        let names = ["a", "b", "c", "d"];
+        let parties = vms.iter().zip(names);
+        let parties: Vec<Party> = parties
+            .map(|(&vm, name)| Party {
+                vm,
+                name,
+                ..backup()
+            })
+            .collect();
+        let found = diagnose(&victim(&now, None), &parties, &DEVICE);
+        let text = sentences(&found, None);
+        assert_eq!(text[1], "`a`, `b`, `c` and `d` delayed it most.");
+        assert!(text[2].starts_with("To try: a limit on `a`"), "{text:?}");
+        assert!(!text[2].contains("its log"), "{text:?}");
+    }
+
+    #[test]
+    fn a_limit_that_is_suggested_lets_something_through() {
+        let remedies = |traffic: Traffic| {
+            let now = window(90, &[], 60);
+            let party = Party {
+                traffic,
+                ..backup()
+            };
+            let found = diagnose(&victim(&now, None), &[party], &DEVICE);
+            found.findings[0].remedies.clone()
+        };
+        let limit = |bytes_per_s: u64| Remedy::Limit {
+            vm: "backup".to_owned(),
+            bytes_per_s,
+            iops: 1,
+        };
+        let writes = Traffic {
+            writes: 1,
+            bytes_written: 7,
+            ..Traffic::default()
+        };
+        assert_eq!(remedies(writes), [limit(1)]);
+        let flushes = Traffic {
+            flushes: 3,
+            ..Traffic::default()
+        };
+        assert_eq!(remedies(flushes), [limit(0)]);
+        // Its rate is not known.
+        assert_eq!(remedies(Traffic::default()), []);
     }
 }

@@ -30,7 +30,7 @@ mod trail;
 
 pub use costs::CostSource;
 pub use row::{Attribution, CULPRITS, Culprit, PhaseTimes};
-pub use times::{CLASSES, Class, CulpritTime, Interval, VmTimes};
+pub use times::{CLASSES, Class, CulpritTime, Interval, VmTimes, WaitTimes};
 
 use crate::view::View;
 use costs::Costs;

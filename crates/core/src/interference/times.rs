@@ -98,6 +98,17 @@ impl CulpritTime {
     }
 }
 
+/// Time before the device of classes whose time is before the device and inside of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WaitTimes {
+    /// Part of [`Class::OwnRequests`].
+    pub own: Nanos,
+    /// Part of [`Class::SlowDevice`].
+    pub slow: Nanos,
+    /// Part of [`Interval::unnamed`].
+    pub unnamed: Nanos,
+}
+
 /// Time of a VM's requests that were answered in an interval, by class and by culprit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interval {
@@ -113,6 +124,8 @@ pub struct Interval {
     pub culprits: Vec<CulpritTime>,
     /// Part of [`Class::Others`] of VMs that are not named.
     pub unnamed: Nanos,
+    /// Parts before the device; [`Interval::culprits`] have their own.
+    pub waits: WaitTimes,
 }
 
 /// Sampled times of one phase in an interval, and their scale to the exact time.
@@ -233,6 +246,11 @@ impl Interval {
             times,
             culprits,
             unnamed,
+            waits: WaitTimes {
+                own: Nanos(waits.own),
+                slow: Nanos(waits.slow),
+                unnamed: Nanos(waits.unnamed),
+            },
         }
     }
 
@@ -337,6 +355,11 @@ mod tests {
             prop_assert_eq!(interval.total().0, stages.iter().sum::<u64>() + reply);
             let named = interval.culprits.iter().map(|it| it.total().0).sum::<u64>();
             prop_assert_eq!(named + interval.unnamed.0, interval.time(Class::Others).0);
+            // What is before the device, and no more, is the time in the queue.
+            let waited = interval.culprits.iter().map(|it| it.waited.0).sum::<u64>();
+            let WaitTimes { own, slow, unnamed } = interval.waits;
+            let queued = waited + (own + slow + unnamed + interval.time(Class::Unknown)).0;
+            prop_assert_eq!(queued, after.account.queued.since(before.account.queued).0);
         }
     }
 }
