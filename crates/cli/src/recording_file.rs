@@ -1,13 +1,21 @@
-//! Recordings of requests as commands read them: whole, and without gaps unless these are allowed.
+//! Recordings of requests as commands read them: whole, without gaps unless these are allowed, and
+//! ready to be replayed on a device model.
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
-use tidegate_recording::Recording;
+use tidegate_config::profile;
+use tidegate_core::profile::Profile;
+use tidegate_device::catalogue;
+use tidegate_recording::{DeviceFacts, Recording};
+use tidegate_sim::what_if::{WhatIf, WhatIfError};
 use tidegate_units::human::duration;
 
+use crate::output;
 use crate::problem::Problem;
+use crate::simulate::find_model;
 
 /// Requests of a recording that are read into memory, some 100 bytes each with their replay.
 const REQUESTS_MAX: usize = 20_000_000;
@@ -39,4 +47,95 @@ pub(crate) fn gaps_text(gaps: usize) -> String {
         1 => "1 gap".to_owned(),
         gaps => format!("{gaps} gaps"),
     }
+}
+
+/// Device of a replay, as options name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplayDevice<'a> {
+    /// Model, by name or file; `None`: the recording's.
+    pub(crate) model: Option<&'a str>,
+    /// Saturation profile, by name or file; `None`: the recording's, if it is of the catalogue.
+    pub(crate) profile: Option<&'a str>,
+}
+
+/// Prepares a recording for its replay on a device. Returns it with the model of the device.
+pub(crate) fn replay(
+    path: &Path,
+    recording: &Recording,
+    device: ReplayDevice,
+) -> Result<(WhatIf, catalogue::Entry)> {
+    let facts = &recording.header.device;
+    let Some(model) = device.model.or(facts.model.as_deref()) else {
+        let what = format!(
+            "{}: the device {} of kind {} has no model that could be simulated",
+            path.display(),
+            facts.name,
+            facts.kind
+        );
+        return Err(Problem::new(what)
+            .help("name one with --device: a model of the catalogue, or the path of a .toml file")
+            .into());
+    };
+    let model = find_model(model)?;
+    let profile = device.find_profile(facts)?;
+    let what_if = WhatIf::new(recording, &model, profile);
+    let what_if = what_if.map_err(|error| replay_problem(path, error))?;
+    Ok((what_if, model))
+}
+
+/// Returns the message of a recording that cannot be replayed.
+pub(crate) fn replay_problem(path: &Path, error: WhatIfError) -> Problem {
+    let problem = Problem::new(format!("{}: {error}", path.display()));
+    match error {
+        WhatIfError::NoProfile(_) => problem.help(
+            "give the device's profile with --profile: a file of `tidegate profile`, or the name \
+             of a model of the catalogue",
+        ),
+        _ => problem,
+    }
+}
+
+impl ReplayDevice<'_> {
+    /// Returns the saturation profile: the one that was asked for, or that of the catalogue with
+    /// which the recording was made.
+    fn find_profile(self, facts: &DeviceFacts) -> Result<Option<Arc<Profile>>> {
+        let recorded = facts.profile_digest.as_deref();
+        if let Some(name) = self.profile {
+            let profile = profile::find(name, Path::new(""))
+                .and_then(|measured| {
+                    measured
+                        .profile()
+                        .map_err(|error| format!("{name}: {error}"))
+                })
+                .map_err(|what| Problem::new(what).at("--profile"))?;
+            if self.model.is_none() && recorded.is_some_and(|digest| digest != digest_of(&profile))
+            {
+                output::tell(format_args!(
+                    "note: the recording was made with another profile than {name}"
+                ));
+            }
+            return Ok(Some(Arc::new(profile)));
+        }
+        // The profile of the recorded device says nothing about another one.
+        let (Some(recorded), None) = (recorded, self.model) else {
+            return Ok(None);
+        };
+        let built_in =
+            catalogue::names().filter_map(|name| profile::built_in(name)?.profile().ok());
+        let found = built_in
+            .into_iter()
+            .find(|profile| digest_of(profile) == recorded);
+        if found.is_none() {
+            output::tell(format_args!(
+                "note: the recording was made with a profile that is not of the catalogue: give \
+                 it with --profile"
+            ));
+        }
+        Ok(found.map(Arc::new))
+    }
+}
+
+/// Returns the digest of a profile as recordings have it.
+fn digest_of(profile: &Profile) -> String {
+    DeviceFacts::digest(format!("{profile:?}").as_bytes())
 }

@@ -3,11 +3,14 @@
 
 pub mod attainment;
 
+use tidegate_api::interference::{BehindTimes, InterferenceTimes};
 use tidegate_api::stats::TimeView;
 use tidegate_api::tuning::{
     InadequateView, PrecisionView, ProfilingView, RangeView, ThrottleView, TuningView,
 };
+use tidegate_core::interference::{Class, Interval};
 use tidegate_core::precision::Precision;
+use tidegate_core::request::VmId;
 use tidegate_core::stats::Histogram;
 use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
 
@@ -26,6 +29,33 @@ pub fn precision(precision: &Precision) -> PrecisionView {
         error_percent: precision.error.map(|b| b as f64 / PER_CENT),
         absolute_error_percent: precision.absolute_error.map(percent),
         variability_percent: precision.variability.map(percent),
+    }
+}
+
+/// Returns where the time of a VM's requests went in an interval; `name` returns the name of a VM.
+pub fn interference(interval: &Interval, name: impl Fn(VmId) -> String) -> InterferenceTimes {
+    let ns = |class: Class| interval.time(class).0;
+    InterferenceTimes {
+        requests: interval.requests,
+        samples: interval.samples,
+        admission_ns: ns(Class::Admission),
+        own_limit_ns: ns(Class::OwnLimit),
+        others_ns: ns(Class::Others),
+        own_requests_ns: ns(Class::OwnRequests),
+        merged_wait_ns: ns(Class::MergedWait),
+        deliberate_ns: ns(Class::Deliberate),
+        service_ns: ns(Class::Service),
+        slow_device_ns: ns(Class::SlowDevice),
+        unknown_ns: ns(Class::Unknown),
+        reply_ns: ns(Class::Reply),
+        behind: (interval.culprits.iter())
+            .map(|culprit| BehindTimes {
+                vm: name(culprit.vm),
+                waited_ns: culprit.waited.0,
+                inside_ns: culprit.inside.0,
+            })
+            .collect(),
+        unnamed_ns: interval.unnamed.0,
     }
 }
 

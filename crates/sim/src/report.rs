@@ -1,18 +1,17 @@
 //! Results of a simulation as plain data.
 
-mod interference;
 mod operations;
 mod responses;
 
 pub use crate::device::Times;
 pub use crate::processors::{CpuReport, VmCpuReport};
-pub use interference::{Behind, InterferenceReport};
 pub use operations::{OperationReport, Operations};
 pub use responses::{Deadlines, Response, Responses};
 
 use crate::device::{DeviceTally, Distances, PrecisionResult, PromiseResult, Tally};
 use crate::scenario::VmSpec;
 use serde::Serialize;
+use tidegate_api::interference::InterferenceTimes;
 use tidegate_api::stats::TimeView;
 use tidegate_api::tuning::{PrecisionView, TuningView};
 use tidegate_config::stat_views;
@@ -106,7 +105,7 @@ pub struct VmReport {
     /// Mean components of its requests' latency.
     pub waits: Waits,
     /// Time of its requests by cause, and the VMs behind which they were.
-    pub interference: InterferenceReport,
+    pub interference: InterferenceTimes,
     /// Response times of its transfers, with or without deadlines; `None` if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<Responses>,
@@ -215,7 +214,7 @@ pub struct Row {
     #[serde(flatten)]
     pub rates: Rates,
     /// Time of its requests in the interval by cause, and the VMs behind which they were.
-    pub interference: InterferenceReport,
+    pub interference: InterferenceTimes,
     /// Response times of transfers that were done in the interval; `None` if the VM has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<Responses>,
@@ -345,7 +344,7 @@ impl VmReport {
             rates: Rates::new(tally, span),
             served: stat_views::times(&tally.served, false),
             waits: Waits::new(tally),
-            interference: InterferenceReport::default(),
+            interference: InterferenceTimes::default(),
             responses: None,
             promises: promises(judged),
             precision: stat_views::precision(&held.precision),
@@ -363,7 +362,7 @@ impl VmReport {
 
     /// Adds where the time of its requests went.
     #[must_use]
-    pub fn with_interference(self, interference: InterferenceReport) -> VmReport {
+    pub fn with_interference(self, interference: InterferenceTimes) -> VmReport {
         VmReport {
             interference,
             ..self

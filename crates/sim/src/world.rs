@@ -5,13 +5,13 @@ use crate::device::{
     Transfer, TransferDone, TransferTally,
 };
 use crate::processors::Processors;
-use crate::report::{
-    DeviceReport, DeviceRow, InterferenceReport, Rates, Report, Response, Responses, Row, VmReport,
-};
+use crate::report::{DeviceReport, DeviceRow, Rates, Report, Response, Responses, Row, VmReport};
 use crate::scenario::{Scenario, VmSpec};
 use crate::seed::generator;
 use std::collections::BTreeMap;
+use tidegate_api::interference::InterferenceTimes;
 use tidegate_config::frame::Frame;
+use tidegate_config::stat_views;
 use tidegate_core::engine::Engine;
 use tidegate_core::interference::{self, VmTimes};
 use tidegate_core::request::VmId;
@@ -369,10 +369,10 @@ impl World {
     }
 
     /// Reports where the time of a VM's requests went between two moments.
-    fn interference(&self, vm: usize, before: &VmTimes, after: &VmTimes) -> InterferenceReport {
+    fn interference(&self, vm: usize, before: &VmTimes, after: &VmTimes) -> InterferenceTimes {
         let device = &self.devices[self.scenario.vms[vm].device];
         let neighbours = device::neighbours(device, vm);
-        InterferenceReport::new(&interference::Interval::between(before, after), |id| {
+        stat_views::interference(&interference::Interval::between(before, after), |id| {
             // A slot of the engine that was used again has another handle, so names are unique.
             let known = neighbours.iter().find(|it| it.0 == id);
             let index = known.expect("the VM was served by this host").1;

@@ -3,6 +3,7 @@
 mod agent;
 mod daemon;
 mod disk;
+mod explain;
 mod export;
 mod global;
 mod history;
@@ -40,6 +41,7 @@ pub(crate) use daemon::{
     StatsArgs, VmCommand,
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
+pub(crate) use explain::{ExplainArgs, InterferenceArgs};
 pub(crate) use export::{AttachArgs, ExportCommand, LibvirtArgs, MachineArgs};
 pub(crate) use global::Global;
 use global::TO_DAEMON;
@@ -104,9 +106,10 @@ pub(crate) struct Args {
 }
 
 /// Commands that talk to a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 13] = [
+#[rustfmt::skip]
+const ASK_THE_DAEMON: [&str; 15] = [
     "vm", "export", "transfer", "job", "device", "disk", "policy", "record", "stats", "history",
-    "report", "token", "top",
+    "report", "explain", "interference", "token", "top",
 ];
 /// Subcommands of `policy` that need no daemon.
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
@@ -411,6 +414,12 @@ pub(crate) enum Command {
     History(HistoryArgs),
     /// Write what VMs and devices did as a page for a browser
     Report(ReportArgs),
+    /// Say why a VM was slow: who delayed it, and what may help
+    #[command(after_help = explain::EXPLAIN_HELP)]
+    Explain(ExplainArgs),
+    /// Show who delays whom on a device
+    #[command(after_help = explain::INTERFERENCE_HELP)]
+    Interference(InterferenceArgs),
     /// Simulate a scenario or a fio job file, in virtual time
     #[command(
         after_help = "The scheduler of the daemon runs against a device model. The same scenario \

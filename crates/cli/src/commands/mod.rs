@@ -8,8 +8,10 @@ mod compare;
 mod daemon_process;
 mod device;
 mod disk;
+mod explain;
 mod export;
 mod history;
+mod interference;
 mod place;
 mod plan;
 mod policy;
@@ -69,6 +71,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Top(options) => top::run(&options, &args.global, out),
         Command::History(args) => history::run(&args, &client()?, out),
         Command::Report(args) => report::run(&args, &client()?),
+        Command::Explain(args) => explain::run(&args, &client()?, out),
+        Command::Interference(args) => interference::run(&args, &client()?, out),
         Command::Sim(sim) => sim::run(&sim, out),
         Command::Compare(compare) => compare::run(&compare, out),
         Command::Sweep(sweep) => sweep::run(&sweep, out),

@@ -9,7 +9,7 @@ use tidegate_sim::world::World;
 use tidegate_units::human::{count, duration, percent};
 
 use self::files::{Files, Wanted};
-use super::precision;
+use super::{interference, precision};
 use crate::args::{Format, SimArgs};
 use crate::output::{self, Output};
 use crate::progress::DelayedBar;
@@ -285,7 +285,11 @@ fn table(report: &Report, out: Output) -> String {
         parts.push(processors::line(cpu));
         parts.push(processors::table(&report.vms).render(out.style()));
     }
-    let behind = behind(&report.vms);
+    let times = report
+        .vms
+        .iter()
+        .map(|vm| (vm.name.as_str(), &vm.interference));
+    let behind = interference::pairs(times);
     if !behind.is_empty() {
         parts.push(behind.render(out.style()));
     }
@@ -361,39 +365,6 @@ fn vms(report: &Report) -> Table {
             duration(waits.queued_ns + waits.merged_ns + waits.deliberate_ns).into(),
             duration(waits.device_ns).into(),
         ]);
-    }
-    table
-}
-
-/// Smallest part of a VM's time behind another one that the table has.
-const BEHIND_MIN: f64 = 0.01;
-
-/// Returns the matrix of VMs behind which others were, row by row.
-fn behind(vms: &[VmReport]) -> Table {
-    let mut table = Table::new([
-        ("VM", Align::Left),
-        ("BEHIND", Align::Left),
-        ("WAITED", Align::Right),
-        ("INSIDE", Align::Right),
-        ("OF ITS TIME", Align::Right),
-    ]);
-    for vm in vms {
-        let times = &vm.interference;
-        let all = (vm.served.mean_ns * vm.served.count) as f64;
-        let mean = |ns: u64| duration(ns / times.requests.max(1));
-        for behind in &times.behind {
-            let part = (behind.waited_ns + behind.inside_ns) as f64;
-            if part < all * BEHIND_MIN {
-                continue;
-            }
-            table.row([
-                Cell::from(vm.name.as_str()).tone(Tone::Strong),
-                behind.vm.as_str().into(),
-                mean(behind.waited_ns).into(),
-                mean(behind.inside_ns).into(),
-                percent(part, all).into(),
-            ]);
-        }
     }
     table
 }

@@ -9,6 +9,7 @@ mod common;
 mod compare;
 mod completion;
 mod daemon;
+mod explain;
 mod export;
 mod fit;
 mod formats;

@@ -72,6 +72,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         stepped_down: engine.device().stepped_down(),
         write_pace: engine.device().write_pace(),
         learnt_costs: engine.device().learnt_costs(),
+        costs: engine.device().cost_source(),
         uncounted: 0,
         oldest_io: None,
         recording: None,

@@ -9,7 +9,7 @@ use tidegate_core::engine::DeviceStats;
 use tidegate_core::engine::Feasibility;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::LearntCosts;
-use tidegate_core::interference::VmTimes;
+use tidegate_core::interference::{CostSource, VmTimes};
 use tidegate_core::objective::Objective;
 use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
@@ -59,6 +59,8 @@ pub struct DeviceSnapshot {
     pub write_pace: Option<u64>,
     /// Learnt costs of requests; `None` if they are not learnt.
     pub learnt_costs: Option<LearntCosts>,
+    /// Origin of the device times by which waits are attributed to VMs.
+    pub costs: CostSource,
     /// I/Os with the device that do not count against its queue depth, because their disks hang.
     pub uncounted: u32,
     /// Age of the oldest I/O with the device; `None` while there is none.

@@ -15,6 +15,7 @@ mod connections;
 mod dashboard;
 mod error;
 mod events;
+mod explain;
 mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;

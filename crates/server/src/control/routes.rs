@@ -10,8 +10,9 @@ use tidegate_api::access::Role;
 
 use super::plane::Plane;
 use super::{
-    Api, BODY_BYTES_MAX, access, events, faults, handlers as h, history, learnt_vm_state as l,
-    recordings as r, schedule as s, tokens, transfers as t, vms_and_disks as v,
+    Api, BODY_BYTES_MAX, access, events, explain, faults, handlers as h, history,
+    learnt_vm_state as l, recordings as r, schedule as s, tokens, transfers as t,
+    vms_and_disks as v,
 };
 
 /// Method and path with its handler and the lowest role that may use it.
@@ -59,10 +60,12 @@ fn devices<P: Plane>() -> Vec<Route<P>> {
     const POLICY: &str = "/v1/devices/{name}/policy";
     const HISTORY: &str = "/v1/devices/{name}/history";
     const RECORDING: &str = "/v1/devices/{name}/recording";
+    const INTERFERENCE: &str = "/v1/devices/{name}/interference";
     vec![
         route(READ, Method::GET, "/v1/devices", h::devices::<P>),
         route(READ, Method::GET, "/v1/devices/{name}", h::device::<P>),
         route(READ, Method::GET, HISTORY, history::device::<P>),
+        route(READ, Method::GET, INTERFERENCE, explain::device::<P>),
         route(READ, Method::GET, "/v1/history", history::status::<P>),
         // A policy decides which promises are kept to all VMs of the device.
         route(ADMIN, Method::PUT, POLICY, h::set_policy::<P>),
@@ -95,6 +98,12 @@ fn vms<P: Plane>() -> Vec<Route<P>> {
             h::endpoints::<P>,
         ),
         route(READ, Method::GET, HISTORY, history::vm::<P>),
+        route(
+            READ,
+            Method::GET,
+            "/v1/vms/{name}/explain",
+            explain::vm::<P>,
+        ),
         route(READ, Method::GET, LEARNT, l::export::<P>),
         // Learnt state of a VM also decides on the promises to its neighbours.
         route(ADMIN, Method::PUT, LEARNT, l::import::<P>),

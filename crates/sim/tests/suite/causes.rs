@@ -2,7 +2,6 @@
 
 use crate::common::{DISK, near, read, run_with_rows, vm};
 use crate::world::with;
-use tidegate_sim::report::InterferenceReport;
 use tidegate_sim::world::World;
 
 /// Cause of the promise that VM `a` misses on a hard disk under `fifo`, beside VM `b`.
@@ -42,19 +41,6 @@ fn a_disk_that_is_too_slow_for_the_vm_alone_is_named_beside_a_small_neighbour() 
     }
 }
 
-/// Sum of all classes of a VM's time.
-fn sum(times: &InterferenceReport) -> u64 {
-    times.admission_ns
-        + times.own_limit_ns
-        + times.others_ns
-        + times.own_requests_ns
-        + times.merged_ns
-        + times.deliberate_ns
-        + times.service_ns
-        + times.slow_device_ns
-        + times.unknown_ns
-}
-
 #[test]
 fn reports_divide_all_time_and_name_the_vms_behind_which_others_were() {
     let writer = "rw = \"write\"\nbs = \"1 MiB\"\niodepth = 32";
@@ -65,19 +51,19 @@ fn reports_divide_all_time_and_name_the_vms_behind_which_others_were() {
         let (times, served) = (&of_vm.interference, &of_vm.served);
         assert_eq!(times.requests, served.count);
         near(
-            sum(times) as f64,
+            times.total_ns() as f64,
             (served.mean_ns * served.count) as f64,
             0.01,
         );
         // Rows add up to the whole.
         let rows: Vec<_> = rows.iter().filter(|row| row.vm == name).collect();
         assert_eq!(rows.len(), 60);
-        let all: u64 = rows.iter().map(|row| sum(&row.interference)).sum();
-        assert_eq!(all, sum(times));
+        let all: u64 = rows.iter().map(|row| row.interference.total_ns()).sum();
+        assert_eq!(all, times.total_ns());
     }
     let times = &vm(&report, "a").interference;
     assert!(
-        times.others_ns as f64 > 0.8 * sum(times) as f64,
+        times.others_ns as f64 > 0.8 * times.total_ns() as f64,
         "{times:?}"
     );
     assert_eq!(times.behind[0].vm, "b");

@@ -193,7 +193,7 @@ fn times(vm: &VmReport) -> VmTimes {
             times.own_limit_ns,
             times.others_ns,
             times.own_requests_ns,
-            times.admission_ns + times.merged_ns + times.deliberate_ns,
+            times.admission_ns + times.merged_wait_ns + times.deliberate_ns,
             times.service_ns,
             times.slow_device_ns,
             times.unknown_ns,

@@ -3,21 +3,17 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tidegate_config::{objective, profile};
+use tidegate_config::objective;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
-use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
-use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_recording::DeviceFacts;
 use tidegate_sim::report::Report;
 use tidegate_sim::scenario::Scenario;
-use tidegate_sim::what_if::{RecordedVm, WhatIf, WhatIfError};
+use tidegate_sim::what_if::{RecordedVm, WhatIf};
 use tidegate_sim::world::World;
 
 use self::answer::{Answer, Missing};
@@ -25,11 +21,10 @@ use super::sim::files::{Files, Wanted};
 use crate::args::{ObjectivePart, WhatIfArgs};
 use crate::atomic_file::NewFile;
 use crate::html_report::plots::VmOverTime;
-use crate::output::{self, Output};
+use crate::output::Output;
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
-use crate::recording_file;
-use crate::simulate::find_model;
+use crate::recording_file::{self, ReplayDevice, replay_problem as problem};
 
 mod answer;
 mod apply;
@@ -38,11 +33,12 @@ mod page;
 
 pub(super) fn run(args: &WhatIfArgs, out: Output) -> Result<()> {
     let recording = recording_file::read(&args.recording, args.allow_gaps)?;
-    let facts = &recording.header.device;
-    let model = model(args, facts)?;
-    let profile = find_profile(args, facts)?;
+    let device = ReplayDevice {
+        model: args.device.as_deref(),
+        profile: args.profile.as_deref(),
+    };
+    let (mut what_if, model) = recording_file::replay(&args.recording, &recording, device)?;
     let wrong = |error| problem(&args.recording, error);
-    let mut what_if = WhatIf::new(&recording, &model, profile).map_err(wrong)?;
     what_if.seed = args.seed;
     let missing = Missing {
         gaps: recording.gaps.len(),
@@ -96,17 +92,6 @@ type Run = (Option<PolicySpec>, BTreeMap<usize, Objective>);
 /// Policy of a run, with its report.
 type RunReport = (Option<PolicySpec>, Report);
 
-fn problem(file: &Path, error: WhatIfError) -> Problem {
-    let problem = Problem::new(format!("{}: {error}", file.display()));
-    match error {
-        WhatIfError::NoProfile(_) => problem.help(
-            "give the device's profile with --profile: a file of `tidegate profile`, or the name \
-             of a model of the catalogue",
-        ),
-        _ => problem,
-    }
-}
-
 /// Returns the policies that were asked for. The recording's own keeps its parameters, as with
 /// `sweep`.
 fn policies(args: &WhatIfArgs, own: &PolicySpec) -> Vec<PolicySpec> {
@@ -121,63 +106,6 @@ fn policies(args: &WhatIfArgs, own: &PolicySpec) -> Vec<PolicySpec> {
         })
         .cloned()
         .collect()
-}
-
-/// Returns the model to replay on: the one that was asked for, or the recording's.
-fn model(args: &WhatIfArgs, facts: &DeviceFacts) -> Result<catalogue::Entry> {
-    let Some(model) = args.device.as_deref().or(facts.model.as_deref()) else {
-        let what = format!(
-            "{}: the device {} of kind {} has no model that could be simulated",
-            args.recording.display(),
-            facts.name,
-            facts.kind
-        );
-        return Err(Problem::new(what)
-            .help("name one with --device: a model of the catalogue, or the path of a .toml file")
-            .into());
-    };
-    find_model(model)
-}
-
-/// Returns the saturation profile: the one that was asked for, or that of the catalogue with which
-/// the recording was made.
-fn find_profile(args: &WhatIfArgs, facts: &DeviceFacts) -> Result<Option<Arc<Profile>>> {
-    let recorded = facts.profile_digest.as_deref();
-    if let Some(name) = &args.profile {
-        let profile = profile::find(name, Path::new(""))
-            .and_then(|measured| {
-                measured
-                    .profile()
-                    .map_err(|error| format!("{name}: {error}"))
-            })
-            .map_err(|what| Problem::new(what).at("--profile"))?;
-        if args.device.is_none() && recorded.is_some_and(|digest| digest != digest_of(&profile)) {
-            output::tell(format_args!(
-                "note: the recording was made with another profile than {name}"
-            ));
-        }
-        return Ok(Some(Arc::new(profile)));
-    }
-    // The profile of the recorded device says nothing about another one.
-    let (Some(recorded), None) = (recorded, &args.device) else {
-        return Ok(None);
-    };
-    let built_in = catalogue::names().filter_map(|name| profile::built_in(name)?.profile().ok());
-    let found = built_in
-        .into_iter()
-        .find(|profile| digest_of(profile) == recorded);
-    if found.is_none() {
-        output::tell(format_args!(
-            "note: the recording was made with a profile that is not of the catalogue: give it \
-             with --profile"
-        ));
-    }
-    Ok(found.map(Arc::new))
-}
-
-/// Returns the digest of a profile as recordings have it.
-fn digest_of(profile: &Profile) -> String {
-    DeviceFacts::digest(format!("{profile:?}").as_bytes())
 }
 
 /// Files of one replay.

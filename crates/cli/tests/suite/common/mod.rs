@@ -1,5 +1,8 @@
 //! Helpers of the CLI's tests.
 
+pub(crate) mod live;
+pub(crate) mod nbd;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};

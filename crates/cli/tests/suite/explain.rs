@@ -1,0 +1,223 @@
+//! `tidegate explain` and `tidegate interference` against a daemon whose disks are as slow as a
+//! model says: who was planted is named, also by the daemon's next run.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::live::{Daemon, Guests, scattered, until};
+use crate::common::{stderr, stdout};
+
+/// Two disks that turn so slowly that a late thread of this test is no matter.
+const CONFIG: &str = r#"
+[control]
+socket = "control.sock"
+[[listen]]
+unix = "nbd.sock"
+[store]
+path = "state.redb"
+[[device]]
+name = "busy"
+kind = "emulated"
+model = "slow.toml"
+policy = "fifo"
+max_io_shared = "off"
+[[device]]
+name = "calm"
+kind = "emulated"
+model = "slow.toml"
+policy = "limit"
+[[vm]]
+name = "db"
+device = "busy"
+[[vm.disk]]
+size = "64 MiB"
+[[vm]]
+name = "backup"
+device = "busy"
+[[vm.disk]]
+size = "64 MiB"
+[[vm]]
+name = "web"
+device = "calm"
+[[vm.disk]]
+size = "64 MiB"
+[[vm]]
+name = "idle"
+device = "calm"
+[[vm.disk]]
+size = "64 MiB"
+[[vm]]
+name = "capped"
+device = "calm"
+objective = { limit = "1 IOPS" }
+[[vm.disk]]
+size = "64 MiB"
+"#;
+
+/// Prints an explanation.
+fn explain(daemon: &Daemon, vm: &str) -> String {
+    daemon.text(&["explain", vm])
+}
+
+fn make(dir: &Path) {
+    let model = include_str!("../../../../devices/hdd-7200-1tb.toml");
+    let slow = model.replace(r#"rotation = "7200 rpm""#, r#"rotation = "300 rpm""#);
+    assert_ne!(slow, model);
+    std::fs::write(dir.join("slow.toml"), slow).expect("writable");
+    std::fs::write(dir.join("t.toml"), CONFIG).expect("writable");
+}
+
+/// Returns true if the culprit alone is named.
+fn is_named(answer: &Value) -> bool {
+    answer["diagnosis"]["culprits"] == serde_json::json!(["backup"])
+}
+
+/// Asserts what each VM and the matrix say while the culprit is at work.
+fn assert_explained(daemon: &Daemon, span: &[&str]) {
+    let text = daemon.text(span);
+    assert!(text.starts_with("p99 rose from"), "{text}");
+    assert!(
+        text.contains("behind `backup` (1 MiB writes, no limit)"),
+        "{text}"
+    );
+    assert!(text.contains("To try: a limit on `backup`"), "{text}");
+    assert!(!text.contains("tidegate record on"), "{text}");
+    let text = explain(daemon, "capped");
+    assert!(text.contains("held by its own limit"), "{text}");
+    // Its device is not recorded.
+    let gaps = &daemon.json(&["explain", "capped"])["diagnosis"]["gaps"];
+    let gaps = gaps.as_array().expect("a list");
+    assert!(gaps.contains(&"no_recording".into()), "{gaps:?}");
+    // Nobody but the disk takes its time, be it slower than usual by chance or not.
+    let web = &daemon.json(&["explain", "web"])["diagnosis"];
+    assert_eq!(web["culprits"], serde_json::json!([]), "{web:#}");
+    assert_eq!(web["findings"][0]["cause"], "service", "{web:#}");
+    let text = explain(daemon, "idle");
+    assert!(text.starts_with("`idle` had no request answered"), "{text}");
+    let unknown = daemon.ask(&["explain", "nobody"]);
+    assert!(
+        stderr(&unknown).contains("there is no VM \"nobody\"")
+            && stderr(&unknown).contains("backup"),
+        "{}",
+        stderr(&unknown)
+    );
+    let wrong = daemon.ask(&["explain", "db", "--from", "yesterday"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("15 min"), "{}", stderr(&wrong));
+    let long = daemon.ask(&["explain", "db", "--from", "2 d"]);
+    assert!(stderr(&long).contains("24 hours"), "{}", stderr(&long));
+    assert_matrix(daemon);
+}
+
+/// Asserts that the matrix has the culprit in the row of its victim.
+fn assert_matrix(daemon: &Daemon) {
+    let matrix = daemon.json(&["interference", "busy"]);
+    let mut rows = matrix["vms"].as_array().expect("a list").iter();
+    let row = rows.find(|row| row["vm"] == "db").expect("it is there");
+    assert_eq!(row["behind"][0]["vm"], "backup");
+    let table = stdout(&daemon.ask(&["interference", "busy"]));
+    assert!(
+        table.contains("BEHIND") && table.contains("backup"),
+        "{table}"
+    );
+    let several = daemon.ask(&["interference"]);
+    assert!(
+        stderr(&several).contains("one of: busy, calm"),
+        "{}",
+        stderr(&several)
+    );
+}
+
+/// Asserts that limits of the culprit are tried on a recording of the span that is explained.
+fn assert_tried(daemon: &Daemon, span: &[&str], [from, to]: [&str; 2]) {
+    let file = |name: &str| daemon.dir.join(name).to_str().expect("plain").to_owned();
+    let (recording, model) = (file("slow.tgrec"), file("slow.toml"));
+    let dump = [
+        "record", "dump", "--device", "busy", "--from", from, "--to", to,
+    ];
+    daemon.text(&[&dump[..], &[&recording]].concat());
+    let on_it = ["--recording", &recording, "--device", &model];
+    let text = daemon.text(&[span, &on_it[..]].concat());
+    let limits = text.lines().find(|line| line.starts_with("A limit of "));
+    let limits = limits.unwrap_or_else(|| panic!("{text}"));
+    for part in [
+        " on `backup` under the policy `slo` would have kept p99 at ",
+        "(simulated on the recording, which it reproduces within ",
+    ] {
+        assert!(limits.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("is not enforced by `fifo`"), "{text}");
+    // Of another time it says nothing.
+    let other = daemon.ask(
+        &[
+            &["explain", "db", "--from", "-2h", "--to", "-1h"],
+            &on_it[..],
+        ]
+        .concat(),
+    );
+    assert!(!other.status.success());
+    assert!(
+        stderr(&other).contains(": recorded from "),
+        "{}",
+        stderr(&other)
+    );
+}
+
+#[test]
+fn a_planted_culprit_is_named_and_still_is_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    make(dir);
+    let daemon = Daemon::start(dir);
+    daemon.text(&["record", "on", "busy"]);
+    let mut guests = Guests::default();
+    for vm in ["db", "web", "capped"] {
+        guests.begin(dir, vm, |disk, number| {
+            disk.read(scattered(number, 64 << 20), 4096)
+        });
+    }
+    // What is usual takes some windows to know.
+    until("two windows are whole", || daemon.windows("db") >= 3);
+    let mut culprit = Guests::default();
+    for stream in 0..7 {
+        culprit.begin(dir, "backup", move |disk, number| {
+            disk.write((stream * 8 + number % 8) << 20, 1 << 20)
+        });
+    }
+    let mut answer = Value::Null;
+    until("the culprit is named", || {
+        answer = daemon.json(&["explain", "db"]);
+        // The slow part, not all of the time that was asked for.
+        is_named(&answer) && answer["explained"] != answer["asked"]
+    });
+    let explained = |key: &str| answer["explained"][key].as_u64().expect("a time");
+    let [from, to] = ["from_ms", "to_ms"].map(|key| (explained(key) / 1000).to_string());
+    let span = ["explain", "db", "--from", &from, "--to", &to];
+
+    assert_explained(&daemon, &span);
+
+    // The culprit's windows become whole, and the daemon ends.
+    culprit.end();
+    guests.end();
+    daemon.stop();
+    let daemon = Daemon::start(dir);
+    until("the files are read", || {
+        let answer = daemon.json(&span);
+        answer["diagnosis"]["verdict"] != "no_requests"
+    });
+    let answer = daemon.json(&span);
+    assert!(is_named(&answer), "{answer:#}");
+    assert_eq!(answer["searched"], false);
+    let finding = &answer["diagnosis"]["findings"][0];
+    assert_eq!(
+        (
+            &finding["cause"],
+            &finding["vm"],
+            &finding["culprit"]["mostly"]
+        ),
+        (&"vm".into(), &"backup".into(), &"writes".into())
+    );
+    assert!(finding["share"].as_f64().is_some_and(|share| share > 0.5));
+    assert_tried(&daemon, &span, [&from, &to]);
+}
