@@ -215,7 +215,7 @@ fn a_policy_that_needs_a_profile_has_it_by_option_or_by_the_recording() {
 }
 
 /// Returns the words of a command whose words have no quotes inside.
-fn words(command: &str) -> Vec<String> {
+pub(crate) fn words(command: &str) -> Vec<String> {
     let parts = command.split('\'').enumerate();
     let words = parts.flat_map(|(index, part)| match index % 2 {
         // Inside quotes.

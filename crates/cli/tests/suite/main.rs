@@ -20,6 +20,7 @@ mod promises;
 mod record;
 mod reproduce;
 mod simulation;
+mod story;
 mod trace;
 mod vcpu;
 mod vhost_user_blk;
