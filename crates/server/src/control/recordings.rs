@@ -71,7 +71,8 @@ fn time(name: &str, text: Option<&str>, now: &Zoned, default: u64) -> ApiResult<
         return Ok(default);
     };
     let time = parse_time(text, now, name)?;
-    Ok(u64::try_from(time.as_nanosecond()).unwrap_or(0))
+    // Times before 1970 and after 2554 are the first and the last that there are.
+    Ok(u64::try_from(time.as_nanosecond().max(0)).unwrap_or(u64::MAX))
 }
 
 /// Returns the range of a query at a time.
@@ -85,11 +86,11 @@ fn range(query: &RecordingQuery, now: &Zoned) -> ApiResult<Range> {
     let Some(from) = query.from.as_deref() else {
         return Ok(range);
     };
-    let what = if range.from >= range.to {
+    let what = if i128::from(range.from) > now.timestamp().as_nanosecond() {
+        format!("the range begins in the future, at {from}")
+    } else if range.from >= range.to {
         let to = query.to.as_deref().unwrap_or_default();
         format!("the range ends at {to}, not after its beginning at {from}")
-    } else if i128::from(range.from) > now.timestamp().as_nanosecond() {
-        format!("the range begins in the future, at {from}")
     } else {
         return Ok(range);
     };
@@ -211,6 +212,7 @@ mod tests {
             (Some(ten), Some(two)),
             (Some(noon), None),
             (None, Some(ten)),
+            (Some(ten), Some("2999-01-01T00:00:00Z")),
         ] {
             let range = range(from, to).expect("a range");
             assert!(range.from < range.to, "{range:?}");
@@ -219,6 +221,11 @@ mod tests {
             (Some(noon), Some(ten), "not after its beginning"),
             (Some(ten), Some(ten), "not after its beginning"),
             (Some(two), None, "in the future"),
+            (
+                Some("2999-01-01T00:00:00Z"),
+                Some("3000-01-01T00:00:00Z"),
+                "in the future",
+            ),
         ] {
             let refused = range(from, to).expect_err(why);
             assert_eq!(refused.status, StatusCode::BAD_REQUEST);
