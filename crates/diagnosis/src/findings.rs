@@ -8,6 +8,7 @@ use tidegate_api::explain::{
 };
 use tidegate_core::interference::{Class, CostSource};
 use tidegate_core::request::VmId;
+use tidegate_core::time::Nanos;
 
 /// Growth of the mean or of the 99th percentile from which a VM counts as slower than in the
 /// interval just before.
@@ -18,6 +19,9 @@ const FINDING_MIN: f64 = 0.05;
 const NAMED_MIN: f64 = 0.25;
 /// Growth of the mean from which the added time is divided, not all of it.
 pub(crate) const MEAN_GROWN: f64 = 1.05;
+/// Part of the requests that the 99th percentile leaves out: so many at least took longer by what it
+/// has grown by.
+const TAIL: f64 = 0.01;
 /// Samples below which shares are rough, and below which they are good.
 const SAMPLES_FEW: u64 = 10;
 const SAMPLES_GOOD: u64 = 50;
@@ -40,8 +44,8 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
         (Some(before), Some(usual)) if slower == Some(true) => {
             // Time whose cause is known cannot be compared with time whose cause is not.
             let alike = usual.interval.samples > 0 || interval.samples == 0;
-            (alike && means.total() > before.total() * MEAN_GROWN)
-                .then(|| [&means, before].map(Means::with_service_as_device))
+            let compared = [&means, before].map(Means::with_service_as_device);
+            (alike && is_divisible(&compared, p99)).then_some(compared)
         }
         _ => None,
     };
@@ -90,6 +94,17 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
         findings: context.findings(&parts),
         gaps: context.gaps(),
     }
+}
+
+/// Returns true if what has grown since `before` says why a VM is slower: the mean has grown, or
+/// causes have by as much as a tail that grew alone adds to it. Less may be a speck of time, all of
+/// which would be blamed on one cause.
+fn is_divisible([means, before]: &[Means; 2], p99: [Option<Nanos>; 2]) -> bool {
+    let tail = match p99 {
+        [Some(now), Some(before)] => now.since(before).0 as f64,
+        _ => f64::INFINITY,
+    };
+    means.total() > before.total() * MEAN_GROWN || means.growth(before).total() >= TAIL * tail
 }
 
 /// Returns the main cause, all other VMs counting as one.

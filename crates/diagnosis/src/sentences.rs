@@ -521,6 +521,16 @@ mod tests {
     }
 
     #[test]
+    fn a_tail_is_divided_by_what_has_grown_enough_to_make_it() {
+        let usual = window(4, &[(Class::Service, 2)], 0);
+        let now = window(31, &[(Class::Service, 1)], 1);
+        let found = diagnose(&victim(&now, Some(&usual)), &[backup()], &DEVICE);
+        let verdict = (found.verdict, found.basis);
+        assert_eq!(verdict, (Verdict::Others, Basis::Increase));
+        assert_eq!(found.culprits, ["backup"]);
+    }
+
+    #[test]
     fn deliberate_waits_are_for_others_that_are_more_than_an_odd_sample() {
         let found = |behind: u64, samples: u64| {
             let mut now = window(90, &[(Class::Deliberate, 80)], behind);
