@@ -140,7 +140,9 @@ fn a_page_of_many_vms_folds_their_plots() {
                 policy = \"mclock\"\n";
     let html = page(&format!("{head}{vms}"), &[]);
     let document = Document::parse(body(&html)).expect("well-formed");
-    let folded = document.descendants();
+    let mut sections = document.descendants();
+    let each_vm = sections.find(|node| node.attribute("id") == Some("each-vm"));
+    let folded = each_vm.expect("a section").descendants();
     let folded = folded.filter(|node| node.has_tag_name("details")).count();
     assert_eq!(folded, 92);
     assert!(html.contains("10 more VMs have no plots here"));
