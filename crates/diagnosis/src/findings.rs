@@ -19,8 +19,8 @@ const FINDING_MIN: f64 = 0.05;
 const NAMED_MIN: f64 = 0.25;
 /// Growth of the mean from which the added time is divided, not all of it.
 pub(crate) const MEAN_GROWN: f64 = 1.05;
-/// Part of the requests that the 99th percentile leaves out: so many at least took longer by what it
-/// has grown by.
+/// Part of the requests that the 99th percentile leaves out: so many at least took longer by what
+/// it has grown by.
 const TAIL: f64 = 0.01;
 /// Samples below which shares are rough, and below which they are good.
 const SAMPLES_FEW: u64 = 10;
