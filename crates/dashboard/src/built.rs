@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-kNV3iiHJ.js",
+        path: "/assets/index-D6Wv6V1m.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-kNV3iiHJ.js"),
+        bytes: include_bytes!("../assets/index-D6Wv6V1m.js"),
         is_hashed: true,
     },
     Asset {

@@ -5,7 +5,7 @@ import { ApiError, ask, type Health, path, setToken, token } from "./api";
 import { DevicePage } from "./device";
 import { clock } from "./format";
 import { applyTheme, storedTheme, type Theme, to, usePolled, useRoute } from "./hooks";
-import { type Connection, setPaused, useLive } from "./live";
+import { type Connection, togglePaused, useLive } from "./live";
 import { Overview } from "./overview";
 import { Dialog, Failure } from "./parts";
 import { RecordingsPage } from "./recordings";
@@ -145,7 +145,8 @@ export function App() {
   const [theme, setTheme] = useState(storedTheme);
   const isPaused = state.connection === "paused";
   const turnTheme = () => {
-    const next = nextTheme(theme);
+    // The stored one: a key may be pressed before the last change is drawn.
+    const next = nextTheme(storedTheme());
     applyTheme(next);
     setTheme(next);
   };
@@ -154,7 +155,7 @@ export function App() {
     "2": () => (location.hash = to("transfers")),
     "3": () => (location.hash = to("recordings")),
     "/": () => document.getElementById("filter")?.focus(),
-    p: () => setPaused(!isPaused),
+    p: togglePaused,
     t: turnTheme,
     Escape: () => {
       (document.activeElement as HTMLElement | null)?.blur();
@@ -188,7 +189,7 @@ export function App() {
           <span class={`mark ${kind}`} title={state.live ? `last event at ${clock(state.live.at_ms)}` : ""}>
             ● {word}
           </span>
-          <button type="button" onClick={() => setPaused(!isPaused)}>
+          <button type="button" onClick={togglePaused}>
             {isPaused ? "Go on" : "Pause"}
           </button>
           <button type="button" onClick={turnTheme} aria-label={`Theme: ${theme}`}>

@@ -64,7 +64,7 @@ function close(): void {
 }
 
 /** Holds the figures still, and lets the daemon make none for this page. */
-export function setPaused(on: boolean): void {
+function setPaused(on: boolean): void {
   paused = on;
   if (on) {
     close();
@@ -73,6 +73,11 @@ export function setPaused(on: boolean): void {
     set({ connection: "connecting" });
     open();
   }
+}
+
+/** Pauses, or goes on. By the state in force: that of a page may not be drawn yet. */
+export function togglePaused(): void {
+  setPaused(!paused);
 }
 
 export function start(): void {
