@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-D6Wv6V1m.js",
+        path: "/assets/index-Sj3nB3GI.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-D6Wv6V1m.js"),
+        bytes: include_bytes!("../assets/index-Sj3nB3GI.js"),
         is_hashed: true,
     },
     Asset {

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { ApiError, ask, type Device, type Live, path, type Policy, type VmStats } from "./api";
 import { bandwidth, digits, duration, size } from "./format";
 import { to, usePolled } from "./hooks";
-import { Dialog, Failure, Figure, TableFrame } from "./parts";
+import { SincePicker, Dialog, Failure, Figure, TableFrame } from "./parts";
 import { SeriesSection, useHistory } from "./series";
 
 /** Most VMs of a matrix: those that were delayed longest. */
@@ -87,14 +87,7 @@ function MatrixSection({ device }: { device: string }) {
     <section>
       <div class="titled">
         <h2>Who delayed whom</h2>
-        <div class="picker" role="group" aria-label="Time of the matrix">
-          <button type="button" aria-pressed={!isRecent} onClick={() => setRecent(false)}>
-            Since the start
-          </button>
-          <button type="button" aria-pressed={isRecent} onClick={() => setRecent(true)}>
-            Since this page is open
-          </button>
-        </div>
+        <SincePicker label="Time of the matrix" isRecent={isRecent} pick={setRecent} />
       </div>
       <Failure error={error} />
       {own && <Matrix all={cells(own, isRecent ? first.current : null)} />}

@@ -111,3 +111,32 @@ export function Shares({ parts, format }: { parts: [string, number, string][]; f
     </div>
   );
 }
+
+/** Choice between all time and the time since the page was opened. */
+export function SincePicker({ label, isRecent, pick }: { label: string; isRecent: boolean; pick: (isRecent: boolean) => void }) {
+  return (
+    <div class="picker" role="group" aria-label={label}>
+      <button type="button" aria-pressed={!isRecent} onClick={() => pick(false)}>
+        Since the start
+      </button>
+      <button type="button" aria-pressed={isRecent} onClick={() => pick(true)}>
+        Since this page is open
+      </button>
+    </div>
+  );
+}
+
+/** Headings of a table's columns. */
+export function Headings({ names }: { names: string[] }) {
+  return (
+    <thead>
+      <tr>
+        {names.map((name) => (
+          <th key={name} scope="col">
+            {name}
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { ApiError, ask, path, type Recordings } from "./api";
 import { size, whole } from "./format";
 import { to, usePolled } from "./hooks";
-import { Failure, TableFrame } from "./parts";
+import { Headings, Failure, TableFrame } from "./parts";
 
 export function RecordingsPage() {
   const { value, error, refresh } = usePolled<Recordings>(path("recordings"), 2000);
@@ -51,15 +51,7 @@ export function RecordingsPage() {
           ))}
           <TableFrame label="Recordings">
             <table class="wide">
-              <thead>
-                <tr>
-                  {names.map((name) => (
-                    <th key={name} scope="col">
-                      {name}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
+              <Headings names={names} />
               <tbody>
                 {value.devices.map((it) => (
                   <tr key={it.device}>

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { ApiError, ask, path, type Live, type VmTransfers } from "./api";
 import { bandwidth, percent, size, span } from "./format";
 import { to, usePolled } from "./hooks";
-import { Dialog, Failure, Mark, TableFrame } from "./parts";
+import { Headings, Dialog, Failure, Mark, TableFrame } from "./parts";
 
 function StartDialog({ vms, close, done }: { vms: string[]; close: () => void; done: (now: VmTransfers) => void }) {
   const [values, setValues] = useState({ vm: vms[0] ?? "", size: "", deadline: "" });
@@ -159,15 +159,7 @@ export function TransfersPage({ live }: { live: Live | null }) {
       {value && value.length > 0 && (
         <TableFrame label="Deadline transfers">
           <table class="wide">
-            <thead>
-              <tr>
-                {names.map((name) => (
-                  <th key={name} scope="col">
-                    {name}
-                  </th>
-                ))}
-              </tr>
-            </thead>
+            <Headings names={names} />
             <tbody>
               {value.map((it) => (
                 <Row key={it.vm} it={it} cancel={cancel} />

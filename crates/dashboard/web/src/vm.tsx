@@ -8,7 +8,7 @@ import { bandwidth, digits, duration, percent, size } from "./format";
 import { to, usePolled } from "./hooks";
 import { requests } from "./live";
 import { ObjectiveSection } from "./objective";
-import { Failure, Figure, Mark, Shares, TableFrame } from "./parts";
+import { SincePicker, Failure, Figure, Mark, Shares, TableFrame } from "./parts";
 import { CLASSES, SeriesSection, useHistory } from "./series";
 
 function Now({ live, name }: { live: Live; name: string }) {
@@ -161,14 +161,7 @@ function Distributions({ name }: { name: string }) {
     <section>
       <div class="titled">
         <h2>Distribution of times</h2>
-        <div class="picker" role="group" aria-label="Requests of the distribution">
-          <button type="button" aria-pressed={!isRecent} onClick={() => setRecent(false)}>
-            Since the start
-          </button>
-          <button type="button" aria-pressed={isRecent} onClick={() => setRecent(true)}>
-            Since this page is open
-          </button>
-        </div>
+        <SincePicker label="Requests of the distribution" isRecent={isRecent} pick={setRecent} />
       </div>
       <Failure error={error} />
       {x.length > 1 ? (
