@@ -72,7 +72,7 @@ pub enum Verdict {
     OwnLimit,
     /// The VM's own requests.
     OwnLoad,
-    /// Nobody, the device: it was slower than usual.
+    /// The device, which was slower than usual; no VM is to blame.
     Device,
     /// Service by the device, as far as is known as fast as usual.
     Service,

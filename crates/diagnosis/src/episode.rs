@@ -214,7 +214,7 @@ impl Episode {
             (true, None) => intervals.iter().collect(),
             _ => others.collect(),
         };
-        // What was kept by cause cannot be compared with what was not.
+        // Times that were kept by cause cannot be compared with those that were not.
         let classes = has_classes(&now.values);
         let usual = usual(&outside, |it| has_classes(&it.values) == classes);
         let usual = usual.map(|(intervals, p99_ns)| Merged {
@@ -332,7 +332,7 @@ fn slowest(
             whole.end - 1
         } else {
             let known = whole.clone().filter(|&at| p99(&intervals[at]).is_some());
-            // Of equals the first; a short one if there is no other.
+            // The first of equals; a short one if there is no other.
             known.min_by_key(|&at| (is_short(at), core::cmp::Reverse(p99(&intervals[at]))))?
         };
     let worst_p99 = p99(&intervals[worst]);
@@ -548,7 +548,7 @@ mod tests {
         assert_eq!(found.verdict, Verdict::Unknown);
         assert!(found.gaps.contains(&Gap::NoCauses));
         assert!(!found.gaps.contains(&Gap::NoSamples));
-        // What was kept by cause is no measure for what was not.
+        // Times that were kept by cause are no measure for those that were not.
         windows[200] = window(200);
         delay(&mut windows[200], 14);
         let found = Episode::choose(&windows, ASKED).diagnose("db", false, &[], &DEVICE);

@@ -607,7 +607,7 @@ mod tests {
             ..Traffic::default()
         };
         assert_eq!(remedies(flushes), [limit(0)]);
-        // Its rate is not known.
+        // The rate of the culprit is not known.
         assert_eq!(remedies(Traffic::default()), []);
     }
 }

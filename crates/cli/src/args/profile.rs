@@ -93,8 +93,8 @@ pub(crate) struct FitArgs {
     /// catalogue]
     #[arg(long, value_name = "MODEL", add = completion::models())]
     pub(crate) device: Option<String>,
-    /// Length of the fit on an ordinary machine, such as "5 min": so many I/Os are simulated,
-    /// whatever the machine
+    /// Length of the fit on an ordinary machine, such as "5 min": it sets the number of simulated
+    /// I/Os, whatever the machine
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = parse_time)]
     pub(crate) budget: Nanos,
     /// Fit to a recording from which requests are missing

@@ -125,7 +125,7 @@ fn signals_end_a_start_that_waits_for_the_file_of_a_certificate() {
         fuse.file()
     );
     let mut daemon = Daemon::begin_in(Scratch::new(), &config(&tls));
-    // It is bound before the files of TLS are read, and once signals are handled.
+    // The socket is bound before the files of TLS are read, and once signals are handled.
     let socket = daemon.path("control.sock");
     wait_for("the start", || socket.exists());
     wait_for("the end", || {

@@ -404,7 +404,7 @@ fn commands_follow_names_and_schedules() {
         cautions[0].starts_with("backup has a schedule: the command changes its base objective"),
         "{cautions:?}"
     );
-    // What a schedule may bring back is not said to be of no use.
+    // A limit that a schedule may bring back is not said to be of no use.
     let idle = |answer: &Value| {
         let findings = answer["findings"].as_array().expect("a list");
         findings.iter().any(|it| it["command"].is_string())

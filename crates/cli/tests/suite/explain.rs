@@ -85,11 +85,11 @@ fn assert_explained(daemon: &Daemon, span: &[&str]) {
     assert!(!text.contains("tidegate record on"), "{text}");
     let text = explain(daemon, "capped");
     assert!(text.contains("held by its own limit"), "{text}");
-    // Its device is not recorded.
+    // The device of `capped` is not recorded.
     let gaps = &daemon.json(&["explain", "capped"])["diagnosis"]["gaps"];
     let gaps = gaps.as_array().expect("a list");
     assert!(gaps.contains(&"no_recording".into()), "{gaps:?}");
-    // Nobody but the disk takes its time, be it slower than usual by chance or not.
+    // No VM delays `web`: its time is service, whether or not it is slower by chance.
     let web = &daemon.json(&["explain", "web"])["diagnosis"];
     assert_eq!(web["culprits"], serde_json::json!([]), "{web:#}");
     assert_eq!(web["findings"][0]["cause"], "service", "{web:#}");
@@ -148,7 +148,7 @@ fn assert_tried(daemon: &Daemon, span: &[&str], [from, to]: [&str; 2]) {
         assert!(limits.contains(part), "{part}: {text}");
     }
     assert!(text.contains("is not enforced by `fifo`"), "{text}");
-    // Of another time it says nothing.
+    // A recording of another time is refused.
     let other = daemon.ask(
         &[
             &["explain", "db", "--from", "-2h", "--to", "-1h"],
@@ -177,7 +177,7 @@ fn a_planted_culprit_is_named_and_still_is_after_a_restart() {
             disk.read(scattered(number, 64 << 20), 4096)
         });
     }
-    // What is usual takes some windows to know.
+    // Usual latencies are known after some windows.
     until("two windows are whole", || daemon.windows("db") >= 3);
     let mut culprit = Guests::default();
     for stream in 0..7 {

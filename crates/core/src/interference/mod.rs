@@ -313,7 +313,7 @@ impl Interference {
     }
 
     /// Records the cause of the wait so far of the request in a slot, if the request is sampled.
-    /// What it waits from now on is found as usual.
+    /// The cause of its further wait is found as usual.
     #[cold]
     pub(crate) fn has_waited(&mut self, request: u32, cause: KnownWait, [now, idle]: [Nanos; 2]) {
         let position = self.position();

@@ -355,7 +355,7 @@ mod tests {
             prop_assert_eq!(interval.total().0, stages.iter().sum::<u64>() + reply);
             let named = interval.culprits.iter().map(|it| it.total().0).sum::<u64>();
             prop_assert_eq!(named + interval.unnamed.0, interval.time(Class::Others).0);
-            // What is before the device, and no more, is the time in the queue.
+            // Time in the queue is all time before the device, and no more.
             let waited = interval.culprits.iter().map(|it| it.waited.0).sum::<u64>();
             let WaitTimes { own, slow, unnamed } = interval.waits;
             let queued = waited + (own + slow + unnamed + interval.time(Class::Unknown)).0;

@@ -46,7 +46,7 @@ impl Edit {
     /// from the line are removed from the objective.
     ///
     /// # Errors
-    /// What is wrong with the line, as the command line says it; or that it changes nothing.
+    /// A message if the line is wrong, as the command line has it, or if it changes nothing.
     pub(super) fn change(&self) -> Result<Change, String> {
         let words = shell::words(&self.line.text())?;
         let typed = ObjectiveLine::try_parse_from(words).map_err(|error| first_line(&error))?;

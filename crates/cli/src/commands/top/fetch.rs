@@ -70,7 +70,7 @@ fn history(client: &Client, kind: &str, name: &str, from: &str, step: &str) -> R
     read(client.get(&format!("/v1/{kind}/{name}/history{query}"))?)
 }
 
-/// Asks for answers `every` so often, and at once when woken, until nobody wants them.
+/// Asks for answers once per `every`, and at once when woken, until `events` is closed.
 pub(super) fn poll(client: &Client, every: Duration, wake: &Receiver<()>, events: &Sender<Event>) {
     let mut wait = FIRST.min(every);
     loop {

@@ -107,7 +107,7 @@ fn take() -> Result<()> {
         .context("cannot use the terminal")
 }
 
-/// Gives the terminal back. Failures are ignored: there is nobody left to tell.
+/// Gives the terminal back. Failures are ignored: the terminal is where they would be shown.
 fn give_back() {
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
         // Cleared first, because tmux leaves a part of the screen behind if its window was resized.
@@ -130,7 +130,7 @@ fn give_back_on_panic() {
     });
 }
 
-/// Sends keys and changes of size until nobody wants them or the terminal is gone.
+/// Sends keys and changes of size until `events` is closed or the terminal is gone.
 pub(super) fn keys(events: &Sender<Event>) {
     loop {
         let event = match event::read() {
