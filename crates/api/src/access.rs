@@ -3,9 +3,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Rights of a client of the control API. Each role has those of the roles before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Reads state, statistics, metrics and health.
@@ -37,7 +40,7 @@ impl fmt::Display for Role {
 }
 
 /// Body of `POST /v1/tokens`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
     /// Name, unique over all tokens.
@@ -51,7 +54,7 @@ pub struct TokenRequest {
 
 /// Token of the control API, without its secret: item of `GET /v1/tokens`. Times are in UTC:
 /// `2026-12-01T18:00:00Z`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TokenView {
     /// Name.
     pub name: String,
@@ -68,7 +71,7 @@ pub struct TokenView {
 }
 
 /// Answer to `POST /v1/tokens`: the only one that has the secret.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NewTokenView {
     /// Secret, which clients send as `Authorization: Bearer SECRET`.
     pub secret: String,

@@ -1,13 +1,14 @@
 //! Attainment: whether promises to a VM are kept.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Attainment of one part of a VM's objective since that part was set or last changed.
 ///
 /// Judged seconds are those that were kept or missed. For the part `transfer`,
 /// [`kept_s`](Self::kept_s) and [`missed_s`](Self::missed_s) count deadline transfers instead of
 /// seconds.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AttainmentView {
     /// Part of the objective: `reservation`, `latency`, `target`, `limit` or `transfer`.
     pub part: String,
@@ -54,7 +55,7 @@ pub struct AttainmentView {
 }
 
 /// Missed seconds (late transfers for the part `transfer`) by their cause.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct CausesView {
     /// Seconds in which the VM's own limit or credits held its requests back.
     pub own_limit: u64,
@@ -67,7 +68,7 @@ pub struct CausesView {
 }
 
 /// Error budget over a span of time: 1 % of the judged seconds may be missed.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct BudgetView {
     /// Seconds that were judged.
     pub judged_s: u32,

@@ -6,6 +6,7 @@ use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// Change of one part: the value of a field of a merge patch (RFC 7396).
 ///
@@ -61,38 +62,48 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
 ///
 /// Text may be `none` where `null` is allowed. The whole of the new objective is checked; where
 /// anything is wrong nothing changes.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ObjectiveChange {
     /// Minimum rate while the VM has requests: `120 IOPS @ 16 KiB`.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub reservation: Change<String>,
-    /// Maximum rates. The daemon also takes one text, which becomes `total`.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    /// Maximum rates. The daemon also takes one text, which becomes `total`: [`LimitValue`].
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<LimitValue>)]
     pub limit: Change<LimitChange>,
     /// Rate that is held precisely.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub target: Change<String>,
     /// Share of the throughput that reservations leave, 1 to 10000.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<u32>)]
     pub weight: Change<u32>,
     /// Group that shares one weight with the VM in it.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<GroupChange>)]
     pub group: Change<GroupChange>,
     /// Bound on the time from a request's arrival to its reply.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub latency: Change<String>,
     /// I/O priority class, as in `ionice`.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub priority: Change<String>,
     /// Workload that plans assume.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<ExpectsChange>)]
     pub expects: Change<ExpectsChange>,
     /// Entries that replace the whole schedule.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<Vec<ScheduleEntry>>, no_recursion)]
     pub schedule: Change<Vec<ScheduleEntry>>,
     /// Time zone of the schedule; removed: the host's.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub timezone: Change<String>,
 }
 
@@ -104,77 +115,102 @@ impl ObjectiveChange {
 }
 
 /// Change of a [`LimitView`](crate::objective::LimitView).
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct LimitChange {
     /// Maximum rate of reads and writes together.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub total: Change<String>,
     /// Maximum rate of reads.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub read: Change<String>,
     /// Maximum rate of writes.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub write: Change<String>,
     /// Rates above the limit that may be used for a limited time.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<BurstChange>)]
     pub burst: Change<BurstChange>,
 }
 
+/// Limit of an [`ObjectiveChange`] as the daemon takes it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum LimitValue {
+    /// Maximum rate of reads and writes together.
+    Total(String),
+    /// Rates by direction.
+    Rates(LimitChange),
+}
+
 /// Change of a [`BurstView`](crate::objective::BurstView).
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct BurstChange {
     /// Rate of reads and writes together.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub total: Change<String>,
     /// Rate of reads.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub read: Change<String>,
     /// Rate of writes.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub write: Change<String>,
     /// Longest time for which these rates may be used.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub length: Change<String>,
 }
 
 /// Change of a [`GroupView`](crate::objective::GroupView).
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct GroupChange {
     /// Name of the group.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub name: Change<String>,
     /// Weight of the group, 1 to 10000.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<u32>)]
     pub weight: Change<u32>,
 }
 
 /// Change of an [`ExpectsView`](crate::objective::ExpectsView).
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ExpectsChange {
     /// Reads among the requests: `70 %`.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub reads: Change<String>,
     /// Access pattern: `random`, `sequential` or `40 % sequential`.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub access: Change<String>,
     /// Size of a request: `16 KiB`.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
     pub size: Change<String>,
     /// Request rate per second up to which a latency bound is promised.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<u64>)]
     pub iops: Change<u64>,
     /// Requests that may arrive at once within the rate `iops`.
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<u32>)]
     pub burst: Change<u32>,
 }
 
 /// Entry of a schedule, and body of `POST /v1/vms/{name}/schedule`: a time, and the parts of the
 /// objective that differ then.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct ScheduleEntry {
     /// Date and time of an entry that holds once: `2026-12-01T18:00`.
@@ -199,6 +235,7 @@ pub struct ScheduleEntry {
     /// Further keys as typed; the daemon refuses those that it does not know. Without this field
     /// serde would drop them, because it cannot deny unknown keys beside a flattened field.
     #[serde(flatten)]
+    #[schema(ignore)]
     pub other: BTreeMap<String, Value>,
 }
 

@@ -1,12 +1,13 @@
 //! Devices.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::policy::PolicyView;
 use crate::vm::PartView;
 
 /// State of a device at the time of the answer.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DeviceView {
     /// Name of the device.
     pub name: String,
@@ -87,7 +88,7 @@ pub struct DeviceView {
 }
 
 /// Feasibility of all promises on a device together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FeasibilityView {
     /// True if all promises fit the device.
     pub fits: bool,
@@ -98,7 +99,7 @@ pub struct FeasibilityView {
 }
 
 /// Promises that are reduced on a device that is slower than promised, by kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SteppedDownView {
     /// True if background processes are throttled to their minimum: one chunk per 500 ms.
     pub background: bool,
@@ -112,7 +113,7 @@ pub struct SteppedDownView {
 }
 
 /// Waits for requests that might arrive (anticipation), since the policy was put in force.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WaitsView {
     /// Waits begun.
     pub begun: u64,
@@ -121,7 +122,7 @@ pub struct WaitsView {
 }
 
 /// Part of a VM's objective that its device's policy does not enforce.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DevicePart {
     /// Name of the VM.
     pub vm: String,
@@ -131,7 +132,7 @@ pub struct DevicePart {
 }
 
 /// Comparison of a device with its profile.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DriftView {
     /// Measured time divided by the time that the profile predicts for the same I/Os, smoothed;
     /// above 1: slower than the profile. 1 until a second was judged.
@@ -154,7 +155,7 @@ pub struct DriftView {
 }
 
 /// Learnt throughput limit of the layer under a device, such as a cloud volume's.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CapView {
     /// I/Os a second; absent where they are not capped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,7 +170,7 @@ pub struct CapView {
 }
 
 /// Learnt costs of requests of a device without a profile.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CostsView {
     /// Measuring windows used: those in which the device was saturated.
     pub windows: u64,
@@ -185,7 +186,7 @@ pub struct CostsView {
 }
 
 /// Cost of one I/O of a kind.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CostView {
     /// Kind of I/O: `random read`, `sequential read`, `random write` or `sequential write`.
     pub kind: String,

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::fault::FaultRequest;
 
 /// Disk of a VM at the time of the answer.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DiskView {
     /// NBD export name.
     pub export: String,
@@ -37,7 +38,7 @@ pub struct DiskView {
 }
 
 /// State of a disk that a daemon has open, but does not serve.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Inactive {
     /// The disk waits for a guest to arrive.
@@ -73,7 +74,7 @@ pub fn hang_notice(silence: &str) -> String {
 
 /// Body of `PUT /v1/vms/{name}/disks/{export}`, and disk of a [`VmRequest`](crate::vm::VmRequest):
 /// a `[[vm.disk]]` of the configuration.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct DiskRequest {
     /// NBD export name; the VM's name where left out for the only disk of a VM.
@@ -108,11 +109,12 @@ pub struct DiskRequest {
     pub fault: Vec<FaultRequest>,
     /// Further keys as typed; the daemon refuses those that it does not know.
     #[serde(flatten)]
+    #[schema(ignore)]
     pub other: BTreeMap<String, Value>,
 }
 
 /// Body of `PATCH /v1/vms/{name}/disks/{export}`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeRequest {
     /// New size of the disk: `40 GiB`.

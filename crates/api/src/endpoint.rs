@@ -1,6 +1,7 @@
 //! Addresses at which clients attach the disks of a VM.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Protocol of [`EndpointView`] for NBD.
 pub const NBD: &str = "nbd";
@@ -10,7 +11,7 @@ pub const NBD_TLS: &str = "nbds";
 pub const VHOST_USER: &str = "vhost-user";
 
 /// Disk of a VM with the addresses that offer it: item of `GET /v1/vms/{name}/endpoints`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DiskEndpointsView {
     /// Export name of the disk.
     pub export: String,
@@ -21,7 +22,7 @@ pub struct DiskEndpointsView {
 }
 
 /// Address that offers a disk.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct EndpointView {
     /// Protocol: [`NBD`], [`NBD_TLS`] or [`VHOST_USER`].
     pub protocol: String,

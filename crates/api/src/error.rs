@@ -1,9 +1,10 @@
 //! Body of error answers.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Body of every answer with a status of 400 or more.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// First problem found.
     pub error: Problem,
@@ -13,7 +14,7 @@ pub struct ErrorBody {
 }
 
 /// One problem of a request, or of the VM, disk or device that it names.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// Problem as a sentence for people.
     pub what: String,

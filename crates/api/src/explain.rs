@@ -1,11 +1,12 @@
 //! Explanation of a VM's latencies: where the time of its requests went, and behind whom.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::history::SpanView;
 
 /// Answer to `GET /v1/vms/{name}/explain`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExplainView {
     /// Span that was asked for.
     pub asked: SpanView,
@@ -23,7 +24,7 @@ pub struct ExplainView {
 }
 
 /// Explanation of a VM's request times in an interval.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Diagnosis {
     /// Name of the VM that is explained.
     pub vm: String,
@@ -63,7 +64,7 @@ pub struct Diagnosis {
 }
 
 /// Main cause of a VM's request time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Other VMs: [`Diagnosis::culprits`]. The policy may also have left the device idle for them.
@@ -89,7 +90,7 @@ pub enum Verdict {
 }
 
 /// Time that the shares of findings are of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// All time of the interval's requests.
@@ -99,7 +100,7 @@ pub enum Basis {
 }
 
 /// Cause of a part of a VM's request time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Requests of another VM or background process.
@@ -124,7 +125,7 @@ pub enum Cause {
 }
 
 /// Reliability of a share.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// Few samples.
@@ -136,7 +137,7 @@ pub enum Confidence {
 }
 
 /// Cause with its part of the time.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Finding {
     /// Cause.
     pub cause: Cause,
@@ -160,7 +161,7 @@ pub struct Finding {
 }
 
 /// Traffic of a culprit in the interval.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CulpritFacts {
     /// Requests a second.
     pub iops: f64,
@@ -177,7 +178,7 @@ pub struct CulpritFacts {
 }
 
 /// Kind of most of a VM's requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mostly {
     /// Reads.
@@ -189,7 +190,7 @@ pub enum Mostly {
 }
 
 /// Change that may help.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Remedy {
     /// A limit on a VM. The rate, half of its present one, is to start from.
@@ -217,7 +218,7 @@ pub enum Remedy {
 }
 
 /// Longest I/O of the device.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LongestIoFacts {
     /// Time that it took, in nanoseconds.
     pub ns: u64,
@@ -229,7 +230,7 @@ pub struct LongestIoFacts {
 }
 
 /// Part of an objective that was missed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct MissedPart {
     /// Part, such as `latency`.
     pub part: String,
@@ -240,7 +241,7 @@ pub struct MissedPart {
 }
 
 /// Fact that a diagnosis lacks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Gap {
     /// Causes were not kept then, as in a history that an older daemon wrote.

@@ -1,9 +1,10 @@
 //! Fault rules: disks that misbehave on purpose.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Fault rules of a disk.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DiskFaultsView {
     /// NBD export name of the disk.
     pub export: String,
@@ -19,7 +20,7 @@ pub struct DiskFaultsView {
 }
 
 /// Fault rule: its configuration, state and counters.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FaultView {
     /// Number of the rule, unique among all rules that the disk ever had.
     pub number: u32,
@@ -71,11 +72,13 @@ pub struct FaultView {
 
 /// Body of `POST /v1/disks/{export}/faults`, and a `[[vm.disk.fault]]` of the configuration. At
 /// least one of `stall`, `error` and `torn` is required.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultRequest {
-    /// Operations that the rule applies to; all where empty.
+    /// Operations that the rule applies to; all where empty. The daemon also takes one as text:
+    /// [`Operations`].
     #[serde(alias = "operations", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Operations)]
     pub on: Vec<String>,
     /// First byte of the disk that the rule applies to: `1 GiB`; default: byte 0.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +119,17 @@ pub struct FaultRequest {
     /// or nothing if `error` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torn: Option<String>,
+}
+
+/// Operations of a [`FaultRequest`] as the daemon takes them: `any`, or some of `read`, `write`,
+/// `flush`, `discard` and `write-zeroes`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Operations {
+    /// A single operation.
+    One(String),
+    /// Several operations.
+    Several(Vec<String>),
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 //! although it serves one device: only a restart recovers it.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Body of the answer to `GET /healthz`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// Worst severity of all reasons: `ok`, `degraded` or `failing`.
     pub status: Severity,
@@ -26,7 +27,7 @@ pub struct Health {
 }
 
 /// Severity of a [`Reason`], and of the daemon as a whole; ordered from good to bad.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Nothing is wrong.
@@ -38,7 +39,7 @@ pub enum Severity {
 }
 
 /// Kind of a [`Reason`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonKind {
     /// A persisted VM could not be served after a restart.
@@ -74,7 +75,7 @@ impl ReasonKind {
 }
 
 /// Cause that makes the daemon less than healthy, and its subject.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Reason {
     /// Kind of the cause.
     pub kind: ReasonKind,

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Answer to `GET /v1/vms/{name}/history` and `GET /v1/devices/{name}/history`.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct HistoryView {
     /// Name of the VM; absent in the history of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,7 +29,7 @@ pub struct HistoryView {
 }
 
 /// Interval of a history.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct IntervalView {
     /// Begin in milliseconds since 1970.
     pub from_ms: u64,
@@ -56,7 +57,7 @@ impl IntervalView {
 }
 
 /// Quantiles of latencies in nanoseconds: upper bounds, usually at most 6 % above the true values.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct LatencyView {
     /// Median.
     pub p50_ns: u64,
@@ -69,7 +70,7 @@ pub struct LatencyView {
 }
 
 /// Another VM whose I/Os requests waited for.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct BehindMicrosView {
     /// Name of the VM, `(removed)` if it was removed before the sample.
     pub vm: String,
@@ -78,7 +79,7 @@ pub struct BehindMicrosView {
 }
 
 /// Span of time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SpanView {
     /// Begin in milliseconds since 1970.
     pub from_ms: u64,
@@ -87,7 +88,7 @@ pub struct SpanView {
 }
 
 /// Answer to `GET /v1/history`: the state of the history itself.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct HistoryStatusView {
     /// False if the configuration turns the history off; the other fields are empty then.
     pub enabled: bool,
@@ -107,7 +108,7 @@ pub struct HistoryStatusView {
 }
 
 /// State of the history's files.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct HistoryFilesView {
     /// Directory.
     pub directory: String,

@@ -2,9 +2,10 @@
 //! behind whom.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Answer to `GET /v1/devices/{name}/interference`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct InterferenceView {
     /// Name of the device.
     pub device: String,
@@ -13,7 +14,7 @@ pub struct InterferenceView {
 }
 
 /// Row of the matrix: a VM, and the VMs behind which its requests were since it was added.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VmInterferenceView {
     /// Name of the VM.
     pub vm: String,
@@ -27,7 +28,7 @@ pub struct VmInterferenceView {
 
 /// Time of a VM's requests by class, and behind which VMs. The classes add up to the time from
 /// arrival to reply.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct InterferenceTimes {
     /// Requests that succeeded.
@@ -81,7 +82,7 @@ impl InterferenceTimes {
 }
 
 /// VM behind which another VM's requests were.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BehindTimes {
     /// Name of the VM or background process; `(removed)` for one that is gone.
     pub vm: String,

@@ -1,6 +1,7 @@
 //! Live figures of devices and VMs, as server-sent events.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::objective::ObjectiveView;
 use crate::stats::AccountView;
@@ -9,7 +10,7 @@ use crate::stats::AccountView;
 ///
 /// Rates, latencies and times are those since the event before. A figure of that kind is absent in
 /// the first event and for a VM without requests in between.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LiveView {
     /// Time of the event in milliseconds since 1970.
     pub at_ms: u64,
@@ -20,7 +21,7 @@ pub struct LiveView {
 }
 
 /// Live figures of a device.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LiveDeviceView {
     /// Name of the device.
     pub name: String,
@@ -48,7 +49,7 @@ pub struct LiveDeviceView {
 }
 
 /// Live figures of a VM, or of a background process of the host.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LiveVmView {
     /// Name of the VM.
     pub vm: String,
@@ -97,7 +98,7 @@ pub struct LiveVmView {
 }
 
 /// Attainment of one part of an objective, in short.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LiveAttainmentView {
     /// Part of the objective: `reservation`, `latency`, `target`, `limit` or `transfer`.
     pub part: String,

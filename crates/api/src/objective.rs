@@ -1,9 +1,10 @@
 //! Objectives: everything that a VM is promised.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Objective of a VM; parts that are not promised are `null`.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ObjectiveView {
     /// Minimum rate while the VM has requests: `120 IOPS @ 16 KiB`.
     pub reservation: Option<String>,
@@ -26,7 +27,7 @@ pub struct ObjectiveView {
 }
 
 /// Group of VMs that share one weight.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct GroupView {
     /// Name of the group.
     pub name: String,
@@ -35,7 +36,7 @@ pub struct GroupView {
 }
 
 /// Expected workload of a VM; parts that are not given are `null`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExpectsView {
     /// Reads among the requests: `70 %`.
     pub reads: Option<String>,
@@ -52,7 +53,7 @@ pub struct ExpectsView {
 }
 
 /// Rates by direction; `null` for a direction without a limit.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RatesView {
     /// Rate of reads and writes together.
     pub total: Option<String>,
@@ -63,7 +64,7 @@ pub struct RatesView {
 }
 
 /// Maximum rates of a VM.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LimitView {
     /// Maximum rates; their fields stand beside `burst`.
     #[serde(flatten)]
@@ -73,7 +74,7 @@ pub struct LimitView {
 }
 
 /// Rates above a limit that may be used after idle time.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BurstView {
     /// Rates; their fields stand beside `length`.
     #[serde(flatten)]

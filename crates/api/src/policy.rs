@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// Policy in force, with the values of its parameters.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PolicyView {
     /// Name of the policy, or the names of its parts joined by `+`.
     pub name: String,
@@ -34,7 +35,7 @@ impl PolicyView {
 }
 
 /// Value of a parameter.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ParamValue {
     /// Name of the parameter.
     pub name: String,
@@ -43,7 +44,7 @@ pub struct ParamValue {
 }
 
 /// Policy that can be put in force on a device.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PolicyInfoView {
     /// Name of the policy.
     pub name: String,
@@ -66,7 +67,7 @@ pub struct PolicyInfoView {
 }
 
 /// Part that policies are composed of.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PolicyPartView {
     /// Name of the part.
     pub name: String,
@@ -81,7 +82,7 @@ pub struct PolicyPartView {
 }
 
 /// Parameter of a policy; values are text with units.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ParamView {
     /// Name of the parameter.
     pub name: String,
@@ -101,10 +102,10 @@ pub struct ParamView {
 }
 
 /// Body of `PUT /v1/devices/{name}/policy`: a policy by its name, or one composed of parts. The
-/// daemon also takes the bare name as a JSON string.
+/// daemon also takes the bare name as a JSON string: [`PolicyChoice`].
 ///
 /// Every further key is a parameter; the daemon refuses one that the policy does not have.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct PolicyRequest {
     /// Name of a policy; absent where parts are named.
@@ -122,6 +123,16 @@ pub struct PolicyRequest {
     /// Parameters by name: text with a unit, a whole number for a count, true or false for a flag.
     #[serde(flatten)]
     pub params: BTreeMap<String, Value>,
+}
+
+/// Body of `PUT /v1/devices/{name}/policy` as the daemon takes it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum PolicyChoice {
+    /// Name of a policy, with the default values of its parameters.
+    Name(String),
+    /// Policy with parameters.
+    Request(PolicyRequest),
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 /// Query of every change of a VM, its objective, its schedule or its disks.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChangeQuery {
     /// Makes the change even where it would be refused for its consequences: an objective that does
@@ -17,7 +18,7 @@ pub struct ChangeQuery {
 }
 
 /// Query of `GET /v1/stats`.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct StatsQuery {
     /// Adds the buckets of each histogram.
@@ -29,7 +30,7 @@ pub struct StatsQuery {
 }
 
 /// Query of `GET /v1/events`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsQuery {
     /// Number of events after which the answer ends, at least 1; without end where left out.
@@ -41,7 +42,7 @@ pub struct EventsQuery {
 /// Times are `now`, a time ago such as `-15m` or `15 min`, RFC 3339 such as
 /// `2026-11-28T14:02:00Z`, a time of day such as `14:02` in the daemon's time zone, or seconds
 /// since 1970.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistoryQuery {
     /// Begin; 15 minutes ago where left out.
@@ -54,7 +55,7 @@ pub struct HistoryQuery {
 }
 
 /// Query of `GET /v1/vms/{name}/explain`, with times as in [`HistoryQuery`].
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExplainQuery {
     /// Begin; 15 minutes before the end where left out.
@@ -64,7 +65,7 @@ pub struct ExplainQuery {
 }
 
 /// Query of `PUT /v1/vms/{name}/job`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransferQuery {
     /// Cancels a running deadline transfer in favour of the new one.
@@ -75,15 +76,16 @@ pub struct TransferQuery {
 
 /// Query of `PUT /v1/vms/{name}/learnt`, which imports learnt state: costs of I/Os, queue depth and
 /// think times.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearntQuery {
     /// Relation of the VM's disks to those that the state was learnt on.
+    #[param(inline)]
     pub disks: LearntDisks,
 }
 
 /// Query of `GET /v1/devices/{name}/recording`, which answers one recording of a range of time.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordingQuery {
     /// VM whose requests alone are wanted.
@@ -95,7 +97,7 @@ pub struct RecordingQuery {
 }
 
 /// Relation of a VM's disks to those that its learnt state comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LearntDisks {
     /// Unknown to the client: the daemon compares the disks that the file names with the VM's.

@@ -1,9 +1,10 @@
 //! Recordings of every request of a device.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Body of `PUT /v1/devices/{name}/recording`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordingRequest {
     /// True to record from now on, false to end the recording.
@@ -11,7 +12,7 @@ pub struct RecordingRequest {
 }
 
 /// State of all recordings.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingsView {
     /// Directory of the files; absent if the configuration names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,7 +30,7 @@ pub struct RecordingsView {
 }
 
 /// Recording of a device.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DeviceRecordingView {
     /// Name of the device.
     pub device: String,

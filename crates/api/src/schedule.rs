@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::objective::ObjectiveView;
 
 /// Schedule of a VM, with the entry that is due now and the next change.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleView {
     /// IANA time zone of the schedule; `null`: the host's.
     pub timezone: Option<String>,
@@ -28,7 +29,7 @@ pub struct ScheduleView {
 }
 
 /// Next change of an objective by its schedule.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NextChangeView {
     /// Time of the change in the schedule's time zone.
     pub at: String,

@@ -1,19 +1,20 @@
 //! Counters of VMs since the daemon started.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::attainment::AttainmentView;
 use crate::tuning::PrecisionView;
 
 /// Counters of all VMs.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StatsView {
     /// Counters of each VM, in the order of the devices.
     pub vms: Vec<VmStatsView>,
 }
 
 /// Counters of one VM.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VmStatsView {
     /// Name of the VM.
     pub vm: String,
@@ -85,7 +86,7 @@ impl VmStatsView {
 }
 
 /// Counters of one operation.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct OpView {
     /// Name of the operation.
     pub operation: String,
@@ -100,7 +101,7 @@ pub struct OpView {
 }
 
 /// Times of reads, and of operations that change the disk.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ByDirection {
     /// Times of reads.
     pub read: TimeView,
@@ -109,7 +110,7 @@ pub struct ByDirection {
 }
 
 /// Histogram of durations.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TimeView {
     /// Number of samples.
     pub count: u64,
@@ -157,7 +158,7 @@ impl TimeView {
 }
 
 /// Sum of a VM's request times in nanoseconds, by what the requests waited for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccountView {
     /// Time throttled by the regulator: by the VM's own limit or credits.
     pub regulated_ns: u64,
@@ -172,7 +173,7 @@ pub struct AccountView {
 }
 
 /// VM behind which another VM's requests waited.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BehindView {
     /// Name of the VM; `(removed)` for a VM that no longer exists.
     pub vm: String,
@@ -181,7 +182,7 @@ pub struct BehindView {
 }
 
 /// Number of requests of a size class.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SizeView {
     /// Largest size of the class in bytes; `null` for the last class, which has no bound.
     pub up_to_bytes: Option<u64>,

@@ -2,9 +2,10 @@
 //! `/v1` use the older name `job`.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Deadline transfers of a VM.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VmTransfersView {
     /// Name of the VM.
     pub vm: String,
@@ -24,7 +25,7 @@ pub struct VmTransfersView {
 }
 
 /// Running deadline transfer.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TransferView {
     /// Bytes to read and write in total.
     pub size_bytes: u64,
@@ -69,7 +70,7 @@ pub struct TransferView {
 }
 
 /// Ended deadline transfer.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct EndedTransferView {
     /// Bytes to read and write in total.
     pub size_bytes: u64,
@@ -91,7 +92,7 @@ pub struct EndedTransferView {
 }
 
 /// Numbers of ended deadline transfers by outcome.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct EndedTransfersView {
     /// Transfers done by their deadlines.
     pub met: u64,
@@ -102,7 +103,7 @@ pub struct EndedTransfersView {
 }
 
 /// Body of `PUT /v1/vms/{name}/job`. Exactly one of `deadline`, `by` and `tolerance` is required.
-#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TransferRequest {
     /// Bytes to read and write in total: `2 GiB`.

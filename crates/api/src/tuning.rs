@@ -2,9 +2,10 @@
 //! target. Reports of the simulator use the same types.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Precision of a VM's bandwidth: B, beta and V of the V-Cup paper, definitions 2.1 to 2.3.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PrecisionView {
     /// Whole measured seconds: those in which the VM had requests outstanding.
     pub seconds: u32,
@@ -31,7 +32,7 @@ pub struct PrecisionView {
 }
 
 /// Present state of the tuner of a VM with a target.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TuningView {
     /// Maximum size of the VM's I/Os; absent: the device's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +67,7 @@ pub struct TuningView {
 }
 
 /// Throttle of a VM's I/Os.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ThrottleView {
     /// Bytes a second on average; bandwidth lost in one window is made up in the next.
@@ -78,7 +79,7 @@ pub enum ThrottleView {
 }
 
 /// Range of bandwidths measured for a VM.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RangeView {
     /// Bandwidth at one page (4 KiB) an I/O; lower targets need a throttle.
     pub lowest_bytes_per_s: u64,
@@ -89,7 +90,7 @@ pub struct RangeView {
 }
 
 /// Progress of measuring a [`RangeView`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProfilingView {
     /// Merge limits measured so far.
     pub done: u32,
@@ -99,7 +100,7 @@ pub struct ProfilingView {
 }
 
 /// Device capacity that is too small for a VM's target.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct InadequateView {
     /// Time at which the capacity became too small, by the clock of the event loop or of the
     /// simulation.

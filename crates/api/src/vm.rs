@@ -1,6 +1,7 @@
 //! VMs, and background processes of the host, which have the same type.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::attainment::AttainmentView;
 use crate::change::{ObjectiveChange, is_false};
@@ -14,7 +15,7 @@ use crate::tuning::TuningView;
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 64;
 
 /// State of a VM at the time of the answer.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VmView {
     /// Name of the VM.
     pub name: String,
@@ -69,7 +70,7 @@ pub struct VmView {
 }
 
 /// Part of an objective that the policy in force does not enforce.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PartView {
     /// Name of the part, such as `limit.burst`.
     pub part: String,
@@ -80,7 +81,7 @@ pub struct PartView {
 }
 
 /// Request slots and payload memory that a VM's requests occupy.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IntakeView {
     /// Request slots that the VM holds.
     pub slots: u64,
@@ -104,7 +105,7 @@ fn default_max_connections() -> u32 {
 ///
 /// If the VM exists, its objective and `max_connections` are changed, and any other difference is
 /// refused.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct VmRequest {
     /// Name of the VM; taken from the path where left out.
@@ -127,7 +128,7 @@ pub struct VmRequest {
 }
 
 /// Answer to the removal of a VM, of a disk, or of the persisted record of a disk.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Removed {
     /// Name of the VM, or export name or path of the disk.
     pub removed: String,

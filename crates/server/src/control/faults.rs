@@ -14,6 +14,9 @@ use super::view;
 use crate::command::{DiskSnapshot, FaultChange};
 use crate::config;
 
+/// Example of a body.
+pub(super) const RULE: &str = "{\"on\": \"write\", \"every\": 100, \"error\": \"EIO\"}";
+
 /// Disk with the device and the VM that it belongs to.
 struct LocatedDisk {
     /// Index of the device.
@@ -76,8 +79,7 @@ pub(super) async fn add<P: Plane>(
     Path(export): Path<String>,
     body: Body,
 ) -> ApiResult<Response> {
-    let example = "{\"on\": \"write\", \"every\": 100, \"error\": \"EIO\"}";
-    let rule = Box::new(config::fault::from_json(&parse_body(body, example)?)?);
+    let rule = Box::new(config::fault::from_json(&parse_body(body, RULE)?)?);
     api.change_faults(&export, FaultChange::Add(rule)).await
 }
 

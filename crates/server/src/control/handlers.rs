@@ -27,6 +27,11 @@ use crate::daemon::ControlError;
 use crate::health;
 use crate::metrics;
 
+/// Example of a body of `PUT .../policy`.
+pub(super) const POLICY: &str = "{\"name\": \"mclock\", \"cost_size\": \"16 KiB\"}";
+/// Example of a body of `PATCH .../objective`.
+pub(super) const OBJECTIVE: &str = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
+
 pub(super) type Body = Result<Bytes, BytesRejection>;
 
 impl<P: Plane> Api<P> {
@@ -186,8 +191,8 @@ pub(super) async fn set_policy<P: Plane>(
 ) -> ApiResult<Response> {
     // Name and policy are checked before the lock, so that a wrong request waits for no change.
     let device = api.device(&name)?;
-    let example = "\"mclock\" or {\"name\": \"mclock\", \"cost_size\": \"16 KiB\"}";
-    let policy = config::policy::read(&parse_body(body, example)?)?;
+    let example = format!("\"mclock\" or {POLICY}");
+    let policy = config::policy::read(&parse_body(body, &example)?)?;
     let _one_at_a_time = api.lock_changes(&name).await?;
     let now = in_time(&name, api.plane.set_policy(device, policy)).await?;
     let view = view::device(&now);
@@ -224,8 +229,7 @@ pub(super) async fn set_objective<P: Plane>(
     body: Body,
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
-    let example = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
-    let change = parse_body(body, example)?;
+    let change = parse_body(body, OBJECTIVE)?;
     let (own, vm) = (api.clone(), name.clone());
     // The future holds the lock on changes, so no other client changes the objective between
     // reading and writing it.

@@ -22,6 +22,7 @@ pub(crate) mod fuzz;
 mod handlers;
 mod history;
 mod learnt_vm_state;
+mod openapi;
 mod path;
 mod plane;
 mod put_conflicts;

@@ -24,6 +24,9 @@ use super::{ANSWER_TIMEOUT, Api};
 use crate::daemon::ControlError;
 use crate::recording::{Dumped, Range, RecordingError, Recordings, Sink};
 
+/// Example of a body.
+pub(super) const SWITCH: &str = "{\"on\": true}";
+
 /// Pieces of a dump that wait for the client, some 64 KiB each.
 const PIECES: usize = 4;
 
@@ -52,10 +55,9 @@ pub(super) async fn switch<P: Plane>(
     body: Body,
 ) -> ApiResult<Response> {
     let device = api.device(&name)?;
-    let example = "{\"on\": true}";
-    let body = parse_body(body, example)?;
+    let body = parse_body(body, SWITCH)?;
     let request: RecordingRequest = serde_json::from_value(body).map_err(|error| {
-        ApiError::new(StatusCode::BAD_REQUEST, error.to_string(), "body").allowing(example)
+        ApiError::new(StatusCode::BAD_REQUEST, error.to_string(), "body").allowing(SWITCH)
     })?;
     let (own, at) = (api.clone(), name.clone());
     api.change(&name, async move {

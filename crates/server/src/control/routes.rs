@@ -1,32 +1,65 @@
-//! Routes of the API: the one table of methods and paths with the role that each requires.
+//! Routes of the API: the one table of methods and paths, each with the role that it requires and
+//! the description that `GET /openapi.json` has of it.
+
+use std::sync::OnceLock;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::handler::Handler;
-use axum::http::Method;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use tidegate_api::access::Role;
+use serde_json::Value;
+use tidegate_api::access::{NewTokenView, Role, TokenRequest, TokenView};
+use tidegate_api::change::{ObjectiveChange, ScheduleEntry};
+use tidegate_api::device::DeviceView;
+use tidegate_api::disk::{DiskRequest, SizeRequest};
+use tidegate_api::endpoint::DiskEndpointsView;
+use tidegate_api::explain::ExplainView;
+use tidegate_api::fault::{DiskFaultsView, FaultRequest};
+use tidegate_api::health::Health;
+use tidegate_api::history::{HistoryStatusView, HistoryView};
+use tidegate_api::interference::InterferenceView;
+use tidegate_api::policy::{PolicyChoice, PolicyInfoView};
+use tidegate_api::query::{
+    ChangeQuery, EventsQuery, ExplainQuery, HistoryQuery, LearntQuery, RecordingQuery, StatsQuery,
+    TransferQuery,
+};
+use tidegate_api::recording::{RecordingRequest, RecordingsView};
+use tidegate_api::stats::StatsView;
+use tidegate_api::transfer::{TransferRequest, VmTransfersView};
+use tidegate_api::vm::{Removed, VmRequest, VmView};
 
+use super::openapi::{Description, about, document_json};
 use super::plane::Plane;
 use super::{
     Api, BODY_BYTES_MAX, access, events, explain, faults, handlers as h, history,
     learnt_vm_state as l, recordings as r, schedule as s, tokens, transfers as t,
     vms_and_disks as v,
 };
+use crate::metrics;
 
 /// Method and path with its handler and the lowest role that may use it.
 pub(super) struct Route<P> {
-    #[cfg(test)]
     pub(super) method: Method,
     /// Path with its parameters in braces.
     pub(super) path: &'static str,
     pub(super) role: Role,
+    pub(super) description: Description,
     handler: MethodRouter<Api<P>>,
 }
 
-/// Makes a route. There is no other way to add one, so none is without a role.
-fn route<P, H, T>(role: Role, method: Method, path: &'static str, handler: H) -> Route<P>
+/// Makes a route. There is no other way to add one, so none is without a role and a description.
+fn route<P, H, T>(
+    role: Role,
+    method: Method,
+    path: &'static str,
+    handler: H,
+    description: Description,
+) -> Route<P>
 where
     P: Plane,
     H: Handler<T, Api<P>>,
@@ -34,10 +67,10 @@ where
 {
     let filter = MethodFilter::try_from(method.clone()).expect("one of the usual methods");
     Route {
-        #[cfg(test)]
         method,
         path,
         role,
+        description,
         handler: on(filter, handler),
     }
 }
@@ -45,9 +78,13 @@ where
 /// Returns all routes of the API.
 pub(super) fn routes<P: Plane>() -> Vec<Route<P>> {
     let mut routes = devices();
+    routes.extend(recordings());
+    routes.extend(state());
     routes.extend(vms());
     routes.extend(objectives());
+    routes.extend(transfers());
     routes.extend(disks());
+    routes.extend(faults());
     routes.extend(tokens());
     routes
 }
@@ -56,57 +93,167 @@ const ADMIN: Role = Role::Admin;
 const OPERATE: Role = Role::Operate;
 const READ: Role = Role::Read;
 
+const GET: Method = Method::GET;
+const PUT: Method = Method::PUT;
+const POST: Method = Method::POST;
+const PATCH: Method = Method::PATCH;
+const DELETE: Method = Method::DELETE;
+
 fn devices<P: Plane>() -> Vec<Route<P>> {
+    const DEVICE: &str = "/v1/devices/{name}";
     const POLICY: &str = "/v1/devices/{name}/policy";
     const HISTORY: &str = "/v1/devices/{name}/history";
-    const RECORDING: &str = "/v1/devices/{name}/recording";
     const INTERFERENCE: &str = "/v1/devices/{name}/interference";
+    let all = about("list_devices", "All devices.").answers_list::<DeviceView>();
+    let one = about(
+        "show_device",
+        "A device: policy with its parameters, depth, counters.",
+    )
+    .answers::<DeviceView>();
+    let past = about(
+        "device_history",
+        "What a device did in a span of the past, by interval.",
+    )
+    .query::<HistoryQuery>()
+    .answers::<HistoryView>();
+    let interference = about(
+        "device_interference",
+        "The time of each VM's requests by class, and behind which VMs they waited.",
+    )
+    .answers::<InterferenceView>();
+    let policy = about("set_policy", "Changes the policy of a device.")
+        .takes::<PolicyChoice>(h::POLICY)
+        .answers::<DeviceView>();
     vec![
-        route(READ, Method::GET, "/v1/devices", h::devices::<P>),
-        route(READ, Method::GET, "/v1/devices/{name}", h::device::<P>),
-        route(READ, Method::GET, HISTORY, history::device::<P>),
-        route(READ, Method::GET, INTERFERENCE, explain::device::<P>),
-        route(READ, Method::GET, "/v1/history", history::status::<P>),
+        route(READ, GET, "/v1/devices", h::devices::<P>, all),
+        route(READ, GET, DEVICE, h::device::<P>, one),
+        route(READ, GET, HISTORY, history::device::<P>, past),
+        route(READ, GET, INTERFERENCE, explain::device::<P>, interference),
         // A policy decides which promises are kept to all VMs of the device.
-        route(ADMIN, Method::PUT, POLICY, h::set_policy::<P>),
-        route(READ, Method::GET, "/v1/recordings", r::status::<P>),
-        route(OPERATE, Method::PUT, RECORDING, r::switch::<P>),
+        route(ADMIN, PUT, POLICY, h::set_policy::<P>, policy),
+    ]
+}
+
+fn recordings<P: Plane>() -> Vec<Route<P>> {
+    const RECORDING: &str = "/v1/devices/{name}/recording";
+    let status = about("list_recordings", "Recordings of all devices.").answers::<RecordingsView>();
+    let switch = about(
+        "switch_recording",
+        "Switches the recording of a device on or off.",
+    )
+    .takes::<RecordingRequest>(r::SWITCH)
+    .answers::<RecordingsView>();
+    let dump = about(
+        "dump_recording",
+        "One recording of the requests in a span of time, as a file.",
+    )
+    .query::<RecordingQuery>()
+    .answers_as("application/octet-stream");
+    vec![
+        route(READ, GET, "/v1/recordings", r::status::<P>, status),
+        route(OPERATE, PUT, RECORDING, r::switch::<P>, switch),
         // Addresses of all requests tell more of a guest than its counters.
-        route(OPERATE, Method::GET, RECORDING, r::dump::<P>),
-        route(READ, Method::GET, "/v1/policies", h::policies),
-        route(READ, Method::GET, "/v1/policies/{name}", h::policy),
-        route(READ, Method::GET, "/v1/stats", h::stats::<P>),
-        route(READ, Method::GET, "/v1/events", events::events::<P>),
-        route(READ, Method::GET, "/healthz", h::health::<P>),
-        route(READ, Method::GET, "/metrics", h::metrics::<P>),
+        route(OPERATE, GET, RECORDING, r::dump::<P>, dump),
+    ]
+}
+
+/// Routes about the daemon itself, and about all devices and VMs together.
+fn state<P: Plane>() -> Vec<Route<P>> {
+    let all = about("list_policies", "All policies.").answers_list::<PolicyInfoView>();
+    let one = about(
+        "show_policy",
+        "A policy: what it enforces, its parts and its parameters with their ranges.",
+    )
+    .answers::<PolicyInfoView>();
+    let stats = about("stats", "Counters of all VMs since they were added.")
+        .query::<StatsQuery>()
+        .answers::<StatsView>();
+    let live = about(
+        "events",
+        "Live figures once a second as server-sent events: `sample` with a `LiveView`, or \
+         `problem` with an `ErrorBody`.",
+    )
+    .query::<EventsQuery>()
+    .answers_as("text/event-stream");
+    let past =
+        about("history_status", "State of the history itself.").answers::<HistoryStatusView>();
+    let health = about(
+        "health",
+        "Health: 200 while it is `ok` or `degraded`, 503 while it is `failing`.",
+    )
+    .answers::<Health>()
+    .answers_with::<Health>(StatusCode::SERVICE_UNAVAILABLE);
+    let metrics =
+        about("metrics", "Metrics in the format of Prometheus.").answers_as(metrics::CONTENT_TYPE);
+    let document = about("openapi", "This description of the API, OpenAPI 3.1.").answers_file();
+    vec![
+        route(READ, GET, "/v1/policies", h::policies, all),
+        route(READ, GET, "/v1/policies/{name}", h::policy, one),
+        route(READ, GET, "/v1/stats", h::stats::<P>, stats),
+        route(READ, GET, "/v1/events", events::events::<P>, live),
+        route(READ, GET, "/v1/history", history::status::<P>, past),
+        route(READ, GET, "/healthz", h::health::<P>, health),
+        route(READ, GET, "/metrics", h::metrics::<P>, metrics),
+        route(READ, GET, "/openapi.json", openapi::<P>, document),
     ]
 }
 
 fn vms<P: Plane>() -> Vec<Route<P>> {
     const VM: &str = "/v1/vms/{name}";
+    const ENDPOINTS: &str = "/v1/vms/{name}/endpoints";
+    const EXPLAIN: &str = "/v1/vms/{name}/explain";
     const LEARNT: &str = "/v1/vms/{name}/learnt";
     const HISTORY: &str = "/v1/vms/{name}/history";
+    let all = about("list_vms", "All VMs.").answers_list::<VmView>();
+    let one = about("show_vm", "A VM: objective, schedule, disks, clients.").answers::<VmView>();
+    let put = about(
+        "put_vm",
+        "Adds a VM (201), or changes one that exists (200).",
+    )
+    .query::<ChangeQuery>()
+    .takes::<VmRequest>(v::VM)
+    .answers::<VmView>()
+    .answers_with::<VmView>(StatusCode::CREATED);
+    let delete = about("delete_vm", "Removes a VM.")
+        .query::<ChangeQuery>()
+        .answers::<Removed>();
+    let endpoints = about(
+        "vm_endpoints",
+        "Disks of a VM, each with the sockets and addresses that offer it.",
+    )
+    .answers_list::<DiskEndpointsView>();
+    let past = about(
+        "vm_history",
+        "What a VM did in a span of the past, by interval.",
+    )
+    .query::<HistoryQuery>()
+    .answers::<HistoryView>();
+    let why = about("explain_vm", "Why a VM was slow: sentences and figures.")
+        .query::<ExplainQuery>()
+        .answers::<ExplainView>();
+    let export = about(
+        "export_learnt_state",
+        "State that the policy has learnt of a VM, as a file.",
+    )
+    .answers_file();
+    let import = about(
+        "import_learnt_state",
+        "Imports a file of learnt state into the policy.",
+    )
+    .query::<LearntQuery>()
+    .takes_file()
+    .answers::<VmView>();
     vec![
-        route(READ, Method::GET, "/v1/vms", h::vms::<P>),
-        route(READ, Method::GET, VM, h::vm::<P>),
-        route(ADMIN, Method::PUT, VM, v::put_vm::<P>),
-        route(ADMIN, Method::DELETE, VM, v::delete_vm::<P>),
-        route(
-            READ,
-            Method::GET,
-            "/v1/vms/{name}/endpoints",
-            h::endpoints::<P>,
-        ),
-        route(READ, Method::GET, HISTORY, history::vm::<P>),
-        route(
-            READ,
-            Method::GET,
-            "/v1/vms/{name}/explain",
-            explain::vm::<P>,
-        ),
-        route(READ, Method::GET, LEARNT, l::export::<P>),
+        route(READ, GET, "/v1/vms", h::vms::<P>, all),
+        route(READ, GET, VM, h::vm::<P>, one),
+        route(ADMIN, PUT, VM, v::put_vm::<P>, put),
+        route(ADMIN, DELETE, VM, v::delete_vm::<P>, delete),
+        route(READ, GET, ENDPOINTS, h::endpoints::<P>, endpoints),
+        route(READ, GET, HISTORY, history::vm::<P>, past),
+        route(READ, GET, EXPLAIN, explain::vm::<P>, why),
+        route(READ, GET, LEARNT, l::export::<P>, export),
         // Learnt state of a VM also decides on the promises to its neighbours.
-        route(ADMIN, Method::PUT, LEARNT, l::import::<P>),
+        route(ADMIN, PUT, LEARNT, l::import::<P>, import),
     ]
 }
 
@@ -114,49 +261,145 @@ fn objectives<P: Plane>() -> Vec<Route<P>> {
     const OBJECTIVE: &str = "/v1/vms/{name}/objective";
     const SCHEDULE: &str = "/v1/vms/{name}/schedule";
     const ENTRY: &str = "/v1/vms/{name}/schedule/{number}";
-    const TRANSFER: &str = "/v1/vms/{name}/job";
+    let change = |id, summary| {
+        about(id, summary)
+            .query::<ChangeQuery>()
+            .answers::<VmView>()
+    };
+    let objective = change(
+        "set_objective",
+        "Changes parts of an objective: a merge patch, in which `null` removes a part.",
+    )
+    .takes::<ObjectiveChange>(h::OBJECTIVE);
+    let add = change(
+        "add_schedule_entry",
+        "Adds an entry to the schedule of a VM.",
+    )
+    .takes::<ScheduleEntry>(s::ENTRY_EXAMPLE);
+    let clear = change("clear_schedule", "Removes the schedule of a VM.");
+    let remove = change("remove_schedule_entry", "Removes an entry of a schedule.");
     vec![
-        route(OPERATE, Method::PATCH, OBJECTIVE, h::set_objective::<P>),
-        route(OPERATE, Method::POST, SCHEDULE, s::add::<P>),
-        route(OPERATE, Method::DELETE, SCHEDULE, s::clear::<P>),
-        route(OPERATE, Method::DELETE, ENTRY, s::remove::<P>),
-        route(READ, Method::GET, "/v1/jobs", t::list::<P>),
-        route(READ, Method::GET, TRANSFER, t::show::<P>),
-        route(OPERATE, Method::PUT, TRANSFER, t::begin::<P>),
-        route(OPERATE, Method::DELETE, TRANSFER, t::cancel::<P>),
+        route(OPERATE, PATCH, OBJECTIVE, h::set_objective::<P>, objective),
+        route(OPERATE, POST, SCHEDULE, s::add::<P>, add),
+        route(OPERATE, DELETE, SCHEDULE, s::clear::<P>, clear),
+        route(OPERATE, DELETE, ENTRY, s::remove::<P>, remove),
     ]
 }
 
-/// Routes that open, make, resize or forget files of the host, and those that fail requests of
-/// guests.
+fn transfers<P: Plane>() -> Vec<Route<P>> {
+    const TRANSFER: &str = "/v1/vms/{name}/job";
+    let all = about(
+        "list_transfers",
+        "Deadline transfers of all VMs that have one, or had one.",
+    )
+    .answers_list::<VmTransfersView>();
+    let one = about(
+        "show_transfer",
+        "The transfer of a VM with its forecast, and the last one that ended.",
+    )
+    .answers::<VmTransfersView>();
+    let begin = about(
+        "begin_transfer",
+        "Begins a transfer that ends by a deadline.",
+    )
+    .query::<TransferQuery>()
+    .takes::<TransferRequest>(t::TRANSFER)
+    .answers_with::<VmTransfersView>(StatusCode::CREATED);
+    let cancel =
+        about("cancel_transfer", "Cancels the transfer of a VM.").answers::<VmTransfersView>();
+    vec![
+        route(READ, GET, "/v1/jobs", t::list::<P>, all),
+        route(READ, GET, TRANSFER, t::show::<P>, one),
+        route(OPERATE, PUT, TRANSFER, t::begin::<P>, begin),
+        route(OPERATE, DELETE, TRANSFER, t::cancel::<P>, cancel),
+    ]
+}
+
+/// Routes that open, make, resize or forget files of the host.
 fn disks<P: Plane>() -> Vec<Route<P>> {
     const DISK: &str = "/v1/vms/{name}/disks/{export}";
+    const KNOWN: &str = "/v1/disks/{export}/known";
+    let put = about(
+        "put_disk",
+        "Adds a disk to a VM (201); one that is the same is there already (200).",
+    )
+    .query::<ChangeQuery>()
+    .takes::<DiskRequest>(v::DISK)
+    .answers::<VmView>()
+    .answers_with::<VmView>(StatusCode::CREATED);
+    let resize = about("resize_disk", "Resizes a disk.")
+        .query::<ChangeQuery>()
+        .takes::<SizeRequest>(v::SIZE)
+        .answers::<VmView>();
+    let delete = about(
+        "delete_disk",
+        "Removes a disk, unless it is the only one of its VM.",
+    )
+    .query::<ChangeQuery>()
+    .answers::<Removed>();
+    let forget = about(
+        "forget_disk",
+        "Forgets that a disk was served before, so that a new file may be made in its place.",
+    )
+    .answers::<Removed>();
+    vec![
+        route(ADMIN, PUT, DISK, v::put_disk::<P>, put),
+        route(ADMIN, PATCH, DISK, v::resize_disk::<P>, resize),
+        route(ADMIN, DELETE, DISK, v::delete_disk::<P>, delete),
+        route(ADMIN, DELETE, KNOWN, v::forget_disk::<P>, forget),
+    ]
+}
+
+/// Routes that fail requests of guests on purpose.
+fn faults<P: Plane>() -> Vec<Route<P>> {
     const FAULTS: &str = "/v1/disks/{export}/faults";
     const FAULT: &str = "/v1/disks/{export}/faults/{number}";
-    const KNOWN: &str = "/v1/disks/{export}/known";
+    let rules = |id, summary| about(id, summary).answers::<DiskFaultsView>();
+    let list = rules("list_faults", "Fault rules of a disk.");
+    let add =
+        rules("add_fault", "Adds a fault rule to a disk.").takes::<FaultRequest>(faults::RULE);
+    let clear = rules("clear_faults", "Removes all fault rules of a disk.");
+    let remove = rules("remove_fault", "Removes a fault rule.");
     vec![
-        route(ADMIN, Method::PUT, DISK, v::put_disk::<P>),
-        route(ADMIN, Method::PATCH, DISK, v::resize_disk::<P>),
-        route(ADMIN, Method::DELETE, DISK, v::delete_disk::<P>),
-        route(READ, Method::GET, FAULTS, faults::list::<P>),
-        route(ADMIN, Method::POST, FAULTS, faults::add::<P>),
-        route(ADMIN, Method::DELETE, FAULTS, faults::clear::<P>),
-        route(ADMIN, Method::DELETE, FAULT, faults::remove::<P>),
-        route(ADMIN, Method::DELETE, KNOWN, v::forget_disk::<P>),
+        route(READ, GET, FAULTS, faults::list::<P>, list),
+        route(ADMIN, POST, FAULTS, faults::add::<P>, add),
+        route(ADMIN, DELETE, FAULTS, faults::clear::<P>, clear),
+        route(ADMIN, DELETE, FAULT, faults::remove::<P>, remove),
     ]
 }
 
 fn tokens<P: Plane>() -> Vec<Route<P>> {
+    const TOKEN: &str = "/v1/tokens/{name}";
+    let list =
+        about("list_tokens", "All tokens, without their secrets.").answers_list::<TokenView>();
+    let add = about(
+        "add_token",
+        "Adds a token; its secret is in this answer alone.",
+    )
+    .takes::<TokenRequest>(tokens::TOKEN)
+    .answers_with::<NewTokenView>(StatusCode::CREATED);
+    let revoke = about("revoke_token", "Revokes a token.").answers::<Removed>();
     vec![
-        route(ADMIN, Method::GET, "/v1/tokens", tokens::list::<P>),
-        route(ADMIN, Method::POST, "/v1/tokens", tokens::add::<P>),
-        route(
-            ADMIN,
-            Method::DELETE,
-            "/v1/tokens/{name}",
-            tokens::revoke::<P>,
-        ),
+        route(ADMIN, GET, "/v1/tokens", tokens::list::<P>, list),
+        route(ADMIN, POST, "/v1/tokens", tokens::add::<P>, add),
+        route(ADMIN, DELETE, TOKEN, tokens::revoke::<P>, revoke),
     ]
+}
+
+/// Returns the description of the API in OpenAPI as JSON.
+pub(super) fn description<P: Plane>() -> Value {
+    let described = |route: Route<P>| (route.method, route.path, route.role, route.description);
+    document_json(routes().into_iter().map(described))
+}
+
+async fn openapi<P: Plane>() -> Response {
+    // The same for all planes, and made once it is asked for.
+    static TEXT: OnceLock<Bytes> = OnceLock::new();
+    let text = TEXT.get_or_init(|| {
+        let text = serde_json::to_vec_pretty(&description::<P>()).expect("plain data");
+        Bytes::from(text)
+    });
+    ([(CONTENT_TYPE, "application/json")], text.clone()).into_response()
 }
 
 /// Makes the router of the API. A request without an [`access::Caller`] is refused.

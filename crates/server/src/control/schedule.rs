@@ -43,7 +43,8 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Time after which due changes are tried again if another change held the lock for too long.
 const RETRY_AFTER_BUSY: Duration = Duration::from_secs(1);
 /// Example of an entry of a schedule, for messages about a body that is none.
-const ENTRY_EXAMPLE: &str = "{\"from\": \"18:00\", \"until\": \"23:00\", \"target\": \"50 MB/s\"}";
+pub(super) const ENTRY_EXAMPLE: &str =
+    "{\"from\": \"18:00\", \"until\": \"23:00\", \"target\": \"50 MB/s\"}";
 
 /// Wall clock and the time zone of times for people; tests substitute both.
 #[derive(Clone)]

@@ -18,7 +18,9 @@ use super::plane::Plane;
 use crate::store::TokenRecord;
 use crate::tokens::new_secret;
 
-const TOKEN: &str = "{\"name\": \"dashboard\", \"role\": \"read\", \"expires_after\": \"720 h\"}";
+/// Example of a body.
+pub(super) const TOKEN: &str =
+    "{\"name\": \"dashboard\", \"role\": \"read\", \"expires_after\": \"720 h\"}";
 /// Most tokens: each is compared with the secret of each request.
 const TOKENS_MAX: usize = 256;
 /// Shortest and longest time for which a token is valid, unless it is valid for good.

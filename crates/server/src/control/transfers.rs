@@ -18,7 +18,8 @@ use crate::config;
 use crate::feasibility;
 use crate::transfer::{self, Due, TransferOrder};
 
-const TRANSFER: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
+/// Example of a body.
+pub(super) const TRANSFER: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
 
 impl<P: Plane> Api<P> {
     /// Returns the present time and the host's time zone, for the times in answers.

@@ -25,10 +25,14 @@ use crate::command::VmSnapshot;
 use crate::config::{self, DeviceKind, DiskConfig, Schedule, VmConfig};
 use crate::daemon::ControlError;
 
-const VM: &str =
+/// Example of a body.
+pub(super) const VM: &str =
     "{\"disk\": [{\"path\": \"/vm/oltp.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}]}";
-const DISK: &str = "{\"path\": \"/vm/logs.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}";
-const SIZE: &str = "{\"size\": \"40 GiB\"}";
+/// Example of a body.
+pub(super) const DISK: &str =
+    "{\"path\": \"/vm/logs.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}";
+/// Example of a body.
+pub(super) const SIZE: &str = "{\"size\": \"40 GiB\"}";
 
 impl<P: Plane> Api<P> {
     /// Takes the lock on changes, which is held until the returned guard is dropped.

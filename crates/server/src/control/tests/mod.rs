@@ -7,6 +7,7 @@ mod dashboard;
 mod events;
 mod golden;
 mod learnt_vm_state;
+mod openapi;
 mod requests;
 mod schedules;
 mod scrapes;
@@ -87,11 +88,14 @@ async fn ask_text(
         .await
         .expect("infallible");
     let status = answer.status();
-    let body = answer
+    let content_type = openapi::content_type(&answer);
+    let bytes = answer
         .into_body()
         .collect()
         .await
         .expect("a body")
         .to_bytes();
-    (status, String::from_utf8_lossy(&body).into_owned())
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    openapi::assert_described((method, path, body), status, &content_type, &text);
+    (status, text)
 }
