@@ -73,6 +73,9 @@ pub(super) struct App {
     /// First line that a page without selection shows.
     pub(super) scroll: usize,
     pub(super) prompt: Prompt,
+    /// Changes whose prompt was left before their results came; results come in the order of the
+    /// changes.
+    left: u32,
     /// Result of the last change, until the next key.
     pub(super) message: Option<(Tone, String)>,
     /// Time between two requests in milliseconds.
@@ -94,6 +97,7 @@ impl App {
             selected: None,
             scroll: 0,
             prompt: Prompt::default(),
+            left: 0,
             message: None,
             interval_ms,
             place,
@@ -134,9 +138,15 @@ impl App {
     /// Takes the result of a change in that came at `at_ms`: the VM with what is then in force, or
     /// an error.
     pub(super) fn changed(&mut self, result: Result<VmView, String>, at_ms: u64) {
+        // The result of a change that was left must not close, or open for sending, the prompt
+        // that is shown by now.
+        let is_of_prompt = self.left == 0;
+        self.left = self.left.saturating_sub(1);
         match result {
             Ok(vm) => {
-                self.prompt = Prompt::None;
+                if is_of_prompt {
+                    self.prompt = Prompt::None;
+                }
                 self.message = Some(in_force(&vm));
                 if let Some(paused) = &mut self.paused {
                     paused.replace_vm(vm.clone(), at_ms);
@@ -144,8 +154,9 @@ impl App {
                 self.live.replace_vm(vm, at_ms);
             }
             Err(why) => {
-                if let Prompt::Objective { is_sent, .. } = &mut self.prompt {
-                    *is_sent = false;
+                match &mut self.prompt {
+                    Prompt::Objective { is_sent, .. } if is_of_prompt => *is_sent = false,
+                    _ => {}
                 }
                 self.message = Some((Tone::Bad, why));
             }
@@ -219,7 +230,10 @@ impl App {
         let mut is_sent = is_sent;
         match key.code {
             // A change that was sent may be made all the same; its result is shown when it comes.
-            KeyCode::Esc => return None,
+            KeyCode::Esc => {
+                self.left += u32::from(is_sent);
+                return None;
+            }
             KeyCode::Enter if !is_sent => match edit.change() {
                 Ok(change) => {
                     is_sent = true;
@@ -510,6 +524,28 @@ mod tests {
         assert!(matches!(app.prompt, Prompt::None));
         let shown = &app.model().vm("oltp").expect("served").view;
         assert_eq!(shown.objective.weight, 70, "before the next answers");
+    }
+
+    #[test]
+    fn the_result_of_a_change_that_was_left_closes_no_other_prompt() {
+        let mut app = fixture::app();
+        let mut vm = app.model().vm("bulk").expect("served").view.clone();
+        vm.objective.weight = 9;
+        assert!(press(&mut app, "e --persist\n").is_some());
+        assert!(press(&mut app, "\x1b↓e --weight 7").is_none());
+        app.changed(Ok(vm.clone()), 0);
+        let (_, message) = app.message.clone().expect("what is in force");
+        assert!(message.starts_with("bulk: in force"), "{message}");
+        let Some(Request::Change(change)) = press(&mut app, "\n") else {
+            panic!("the second prompt is still open");
+        };
+        assert_eq!(change.vm, "oltp");
+        // Left while it waits; the third is sent before the second has failed.
+        assert!(press(&mut app, "\x1be --weight 5\n").is_some());
+        app.changed(Err("error: no".to_owned()), 0);
+        assert_eq!(press(&mut app, "\n"), None, "it is not sent twice");
+        app.changed(Err("error: no".to_owned()), 0);
+        assert!(press(&mut app, "\n").is_some(), "its own result came");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::{Frame, Terminal};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, kill_current_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::event::Event;
@@ -80,14 +80,14 @@ impl Screen {
         Ok(())
     }
 
-    /// Gives the terminal back, stops this process until the shell continues it, and takes the
-    /// terminal again.
+    /// Gives the terminal back, stops this process with its group, as the terminal's driver does,
+    /// until the shell continues it, and takes the terminal again.
     ///
     /// # Errors
     /// If the terminal is gone.
     pub(super) fn suspend(&mut self) -> Result<()> {
         give_back();
-        kill_process(getpid(), Signal::TSTP).context("cannot stop this process")?;
+        kill_current_process_group(Signal::TSTP).context("cannot stop this process")?;
         take()?;
         self.clear()
     }

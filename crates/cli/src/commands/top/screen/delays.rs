@@ -60,7 +60,12 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
             "and {} VMs with less, for which there is no room",
             rest.len()
         );
-        canvas.text((0, canvas.height() - 1), canvas.width(), &text, Tone::Faint);
+        canvas.text(
+            (0, canvas.height().saturating_sub(1)),
+            canvas.width(),
+            &text,
+            Tone::Faint,
+        );
     }
 }
 
