@@ -291,7 +291,12 @@ fn detail(promise: &PromisePast, past: &VmPast) -> String {
         missed => format!("missed in {} of {} s", count(missed), count(judged)),
     };
     if let Some(cause) = past.cause.filter(|_| verdicts.missed_s > 0) {
-        text += &format!(": {cause}");
+        // Causes are counted for all parts of the objective together.
+        let missed = past.promises.iter().filter(|it| it.verdicts.missed_s > 0);
+        text += &match missed.count() {
+            ..=1 => format!(": {cause}"),
+            _ => format!("; of all promises of the VM, mostly: {cause}"),
+        };
     }
     if verdicts.stalled_s > 0 {
         text += &format!(

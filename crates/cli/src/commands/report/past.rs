@@ -9,7 +9,7 @@ use tidegate_core::attainment::KEPT_SHARE;
 use tidegate_report::State;
 
 use crate::client::{Client, read};
-use crate::commands::history::{per_s, requests};
+use crate::commands::history::requests;
 use crate::html_report::intervals::{PromiseInterval, Verdicts};
 use crate::html_report::plots::{DevicePoint, VmPoint};
 
@@ -239,7 +239,7 @@ impl VmPast {
         VmPast {
             points: pieces(history)
                 .iter()
-                .map(|it| vm_point(span, it))
+                .map(|it| vm_point(history, span, it))
                 .collect(),
             promises: promises(history, span),
             requests: intervals.iter().map(requests).sum(),
@@ -255,7 +255,21 @@ impl VmPast {
     }
 }
 
-fn vm_point(span: &Span, piece: &Piece<'_>) -> VmPoint {
+/// Returns a count of an interval a second, over all of its time in which a daemon recorded: the
+/// VM or device may have been observed for a part of it alone, because it was idle otherwise.
+fn per_s(history: &HistoryView, interval: &IntervalView, count: u64) -> f64 {
+    let overlaps = history.recorded.iter().map(|span| {
+        let (from, to) = (
+            span.from_ms.max(interval.from_ms),
+            span.to_ms.min(interval.to_ms),
+        );
+        to.saturating_sub(from)
+    });
+    let ms = overlaps.sum::<u64>().max(interval.observed_ms).max(1);
+    count as f64 * 1000.0 / ms as f64
+}
+
+fn vm_point(history: &HistoryView, span: &Span, piece: &Piece<'_>) -> VmPoint {
     let point = |ms: u64, rate: f64| VmPoint {
         at_s: span.seconds(ms),
         iops: rate,
@@ -271,8 +285,8 @@ fn vm_point(span: &Span, piece: &Piece<'_>) -> VmPoint {
             let latency = interval.latency.as_ref();
             VmPoint {
                 at_s: middle(span, interval),
-                iops: per_s(interval, requests(interval)),
-                bytes_per_s: per_s(interval, bytes),
+                iops: per_s(history, interval, requests(interval)),
+                bytes_per_s: per_s(history, interval, bytes),
                 p50_ns: latency.map(|it| it.p50_ns as f64),
                 p99_ns: latency.map(|it| it.p99_ns as f64),
             }
@@ -316,7 +330,7 @@ impl DevicePast {
         DevicePast {
             points: pieces(history)
                 .iter()
-                .map(|it| device_point(span, it))
+                .map(|it| device_point(history, span, it))
                 .collect(),
             ios: sum("ios"),
             bytes: sum("read_bytes") + sum("write_bytes"),
@@ -327,7 +341,7 @@ impl DevicePast {
     }
 }
 
-fn device_point(span: &Span, piece: &Piece<'_>) -> DevicePoint {
+fn device_point(history: &HistoryView, span: &Span, piece: &Piece<'_>) -> DevicePoint {
     let point = |ms: u64, value: f64| DevicePoint {
         at_s: span.seconds(ms),
         bytes_per_s: value,
@@ -340,10 +354,10 @@ fn device_point(span: &Span, piece: &Piece<'_>) -> DevicePoint {
         Piece::Interval(interval) => {
             let bytes = interval.value("read_bytes") + interval.value("write_bytes");
             // Microseconds a second are ten-thousandths of a per cent.
-            let busy = per_s(interval, interval.value("busy_us")) / 10_000.0;
+            let busy = per_s(history, interval, interval.value("busy_us")) / 10_000.0;
             DevicePoint {
                 at_s: middle(span, interval),
-                bytes_per_s: per_s(interval, bytes),
+                bytes_per_s: per_s(history, interval, bytes),
                 busy_percent: busy.min(100.0),
                 depth: interval.value("in_flight") as f64,
             }
@@ -420,6 +434,25 @@ mod tests {
         );
         assert_eq!(rates.len(), 6);
         assert!(rates[5].1.is_nan(), "nothing was recorded from 60 s on");
+    }
+
+    #[test]
+    fn idle_seconds_of_an_interval_count_and_unrecorded_ones_do_not() {
+        let mut history = history();
+        // One busy second of ten, and one of the five that a daemon recorded.
+        history.intervals = vec![
+            interval(0, &[("reads", 1000), ("busy_us", 1_000_000)]),
+            interval(50, &[("reads", 1000), ("busy_us", 1_000_000)]),
+        ];
+        for interval in &mut history.intervals {
+            interval.observed_ms = 1000;
+        }
+        history.recorded[0].to_ms = 55_000;
+        let past = VmPast::of_history(&history, &SPAN);
+        assert_eq!((past.points[0].iops, past.points[3].iops), (100.0, 200.0));
+        let past = DevicePast::of_history(&history, &SPAN);
+        let busy = |n: usize| past.points[n].busy_percent;
+        assert_eq!((busy(0), busy(3)), (10.0, 20.0));
     }
 
     #[test]
