@@ -68,6 +68,8 @@ struct Sample {
     position: u32,
     /// Position of the trail some time before, from which on writes may still be in a cache.
     recent: u32,
+    /// The device was idle for most of the time since then.
+    is_quiet: bool,
     /// Total idle time of the device at that time.
     idle: Nanos,
     /// Nanoseconds of its wait for a flush of its own disk.
@@ -78,23 +80,30 @@ struct Sample {
     hung: bool,
 }
 
-/// Positions of the trail at two moments, of which the older is [`RECENT`] to four times that ago.
+/// Time, with the position of the trail and the total idle time of the device then.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    at: Nanos,
+    position: u32,
+    idle: Nanos,
+}
+
+/// Two moments, of which the older is [`RECENT`] to four times that ago.
 #[derive(Clone, Copy, Default)]
 struct Moments {
-    older: u32,
-    newer: u32,
-    newer_at: Nanos,
+    older: Moment,
+    newer: Moment,
 }
 
 impl Moments {
-    /// Returns the position of the older moment. `position`: the position now.
-    fn older(&mut self, now: Nanos, position: u32) -> u32 {
-        let elapsed = now.since(self.newer_at);
+    /// Returns the older moment.
+    fn older(&mut self, now: Moment) -> Moment {
+        let elapsed = now.at.since(self.newer.at);
         if elapsed >= RECENT {
             // After a pause nothing is recent.
             let is_recent = elapsed < Nanos(4 * RECENT.0);
-            self.older = if is_recent { self.newer } else { position };
-            (self.newer, self.newer_at) = (position, now);
+            self.older = if is_recent { self.newer } else { now };
+            self.newer = now;
         }
         self.older
     }
@@ -238,13 +247,21 @@ impl Interference {
             return false;
         };
         let position = self.position();
+        let moment = Moment {
+            at: now,
+            position,
+            idle,
+        };
+        let recent = self.moments.older(moment);
+        let busy = now.since(recent.at).since(idle.since(recent.idle));
         self.samples.push(Sample {
             request,
             vm,
             weight,
             from: now,
             position,
-            recent: self.moments.older(now, position),
+            recent: recent.position,
+            is_quiet: busy.0 < idle.since(recent.idle).0,
             idle,
             own: 0,
             slow: 0,
@@ -295,7 +312,11 @@ impl Interference {
         let now = view.queues.now;
         let arrived = |vm: usize| view.queues.vms[vm].arrived;
         self.sampler.catch_up(now, self.trail.position(), arrived);
-        self.moments.older(now, self.position());
+        self.moments.older(Moment {
+            at: now,
+            position: self.position(),
+            idle: view.queues.device.idle_time(now),
+        });
         if now >= self.renew_costs_at {
             self.renew_costs_at = now + COSTS_AGE;
             self.costs
@@ -382,17 +403,18 @@ impl Interference {
             let idle = idle.saturating_sub(deliberate.0);
             [
                 sample.divide_wait(queued.0, idle, &ended, &self.costs),
-                self.divide_inside(now, serial, of, &ended),
+                self.divide_inside(now, (serial, sample.is_quiet), of, &ended),
             ]
         };
         self.add_to_row(of.vm, sample.weight, &ended, parts);
     }
 
-    /// Divides the time inside the device of a request, and learns from it.
+    /// Divides the time inside the device of a request, and learns from it. `is_quiet`: the device
+    /// had little to do when the request came.
     fn divide_inside(
         &mut self,
         now: Nanos,
-        serial: bool,
+        (serial, is_quiet): (bool, bool),
         of: &Answered,
         ended: &Ended,
     ) -> [Parts; 2] {
@@ -400,7 +422,7 @@ impl Interference {
         let time = of.account.device.0;
         let (ios, cached) = (&ended.after, &ended.cached);
         let parts = (self.usual).divide(what, time, ios, cached, serial, &self.costs);
-        self.usual.learn(now, of.op, of.len, time);
+        self.usual.learn(now, (of.op, of.len), time, is_quiet);
         parts
     }
 

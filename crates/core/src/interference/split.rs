@@ -15,12 +15,14 @@ const SLOW: u64 = 3;
 const DISTURBED: u64 = 2;
 /// Requests over which their mean time is formed.
 const MEAN_REQUESTS: u64 = 64;
-/// Multiple of the mean as which a request counts in it at most: a stall is not usual.
-const MEAN_MAX: u64 = 4;
+/// Multiple of the mean as which a request counts in it at most: a stall is not usual, a read that
+/// waits for a program of flash is.
+const MEAN_MAX: u64 = 16;
 /// Divisor of the device's time: writes that took more of it than this part are many.
 const MANY: u64 = 8;
 /// Multiple of an I/O's estimated time that its own service may take at most where the device has
-/// other I/Os. A shortest time that is longer was never seen without neighbours.
+/// other I/Os. A shortest time that is longer counts only if it was seen while the device had
+/// little to do: it may be that of I/Os with neighbours.
 const SERVICE_MAX: u64 = 4;
 
 /// Parts of a span of a request's time; they add up to it.
@@ -112,15 +114,43 @@ pub(super) struct UsualTimes {
 struct Usual {
     /// Median.
     median: u64,
-    /// Shortest time of about the last minute; 0: none was seen.
-    shortest: u64,
-    /// Time until which the shortest one is up to date.
-    raised: Nanos,
+    shortest: Shortest,
+    /// Shortest time of those in which the device had little to do.
+    quiet: Shortest,
     /// Mean of the time that no I/O which ended meanwhile explains, where few writes had ended
     /// before.
     clean: Mean,
     /// Mean of that time after many writes.
     after_writes: Mean,
+}
+
+/// Shortest time of about the last minute.
+#[derive(Clone, Copy, Default)]
+struct Shortest {
+    /// 0: none was seen.
+    ns: u64,
+    /// Time until which it is up to date.
+    raised: Nanos,
+}
+
+impl Shortest {
+    fn learn(&mut self, now: Nanos, time: u64) {
+        if self.ns == 0 {
+            (self.ns, self.raised) = (time, now);
+            return;
+        }
+        if time < self.ns {
+            // Not at once: the shortest of all is an exception, such as a hit in a cache.
+            self.ns -= (self.ns - time).div_ceil(4);
+        }
+        // One part in 64 a second: twice in 45 s.
+        let since = now.since(self.raised);
+        if since >= Nanos::SECOND {
+            let seconds = (since.0 / Nanos::SECOND.0).min(64);
+            self.ns += self.ns / 64 * seconds;
+            self.raised = now;
+        }
+    }
 }
 
 /// Mean time of the last requests.
@@ -183,8 +213,8 @@ impl UsualTimes {
     pub(super) fn new() -> UsualTimes {
         let none = Usual {
             median: 0,
-            shortest: 0,
-            raised: Nanos::ZERO,
+            shortest: Shortest::default(),
+            quiet: Shortest::default(),
             clean: Mean::default(),
             after_writes: Mean::default(),
         };
@@ -232,7 +262,8 @@ impl UsualTimes {
         let service = if is_serial {
             costs.real(cost).unwrap_or(time)
         } else {
-            usual.shortest.min(cost.saturating_mul(SERVICE_MAX))
+            let known = cost.saturating_mul(SERVICE_MAX).max(usual.quiet.ns);
+            usual.shortest.ns.min(known)
         };
         let service = service.min(time);
         let load = costs.real(own + others).unwrap_or(0).min(time - service);
@@ -250,27 +281,20 @@ impl UsualTimes {
         [inside, by_vms(in_cache, &cached.writes, vm)]
     }
 
-    /// Learns the time of a request that had the device for `time`.
-    pub(super) fn learn(&mut self, now: Nanos, op: Op, len: u32, time: u64) {
+    /// Learns the time of a request that had the device for `time`. `is_quiet`: the device had
+    /// little to do when it came.
+    pub(super) fn learn(&mut self, now: Nanos, (op, len): (Op, u32), time: u64, is_quiet: bool) {
         let usual = self.kind(op, len);
         let time = time.max(1);
+        usual.shortest.learn(now, time);
+        if is_quiet {
+            usual.quiet.learn(now, time);
+        }
         if usual.median == 0 {
-            (usual.median, usual.shortest, usual.raised) = (time, time, now);
-            return;
+            usual.median = time;
         }
         let step = usual.median / 16 + 1;
         usual.median = time.clamp(usual.median.saturating_sub(step), usual.median + step);
-        if time < usual.shortest {
-            // Not at once: the shortest of all is an exception, such as a hit in a cache.
-            usual.shortest -= (usual.shortest - time).div_ceil(4);
-        }
-        // One part in 64 a second: twice in 45 s.
-        let since = now.since(usual.raised);
-        if since >= Nanos::SECOND {
-            let seconds = (since.0 / Nanos::SECOND.0).min(64);
-            usual.shortest += usual.shortest / 64 * seconds;
-            usual.raised = now;
-        }
     }
 }
 
@@ -332,7 +356,7 @@ mod tests {
         let read = (Op::Read, 4096, 0);
         let mut divide = |time, own, others| {
             let ended = ended(own, others, &costs);
-            usual.learn(Nanos(1), Op::Read, 4096, 300);
+            usual.learn(Nanos(1), (Op::Read, 4096), 300, false);
             let none = cached(0, &costs);
             let [inside, in_cache] = usual.divide(read, time, &ended, &none, false, &costs);
             assert_eq!(in_cache, Parts::default());
@@ -350,6 +374,22 @@ mod tests {
     }
 
     #[test]
+    fn a_shortest_time_far_above_the_cost_counts_if_the_device_had_little_to_do() {
+        let costs = costs();
+        let read = (Op::Read, 4096, 0);
+        // A device of many dies: an I/O takes 3000, of which it ends 30 in that time. Two others
+        // that go beside it do not make it longer.
+        for (is_quiet, service) in [(false, 400), (true, 3000)] {
+            let mut usual = UsualTimes::new();
+            usual.learn(Nanos(1), (Op::Read, 4096), 3000, is_quiet);
+            let ended = ended(1, 20, &costs);
+            let none = cached(0, &costs);
+            let [inside, _] = usual.divide(read, 3100, &ended, &none, false, &costs);
+            assert_eq!((inside.rest, inside.others), (service, 3100 - service));
+        }
+    }
+
+    #[test]
     fn time_that_no_io_explains_is_behind_writes_before_it() {
         let costs = costs();
         // Writes of VM 1 that usually take 2000.
@@ -357,7 +397,7 @@ mod tests {
         let own = ended(1, 0, &costs);
         let read = (Op::Read, 4096, 0);
         let mut usual = UsualTimes::new();
-        usual.learn(Nanos(1), Op::Read, 4096, 300);
+        usual.learn(Nanos(1), (Op::Read, 4096), 300, false);
         let mut divide = |time| usual.divide(read, time, &own, &writes, false, &costs);
         let [inside, in_cache] = divide(600);
         assert_eq!((inside.rest, in_cache.others), (600, 0), "luck");
@@ -388,7 +428,7 @@ mod tests {
             let cached = cached(if after_writes { 10 } else { 0 }, &costs);
             let read = (Op::Read, 4096, 0);
             let [inside, in_cache] = usual.divide(read, time, &own, &cached, false, &costs);
-            usual.learn(Nanos(n), Op::Read, 4096, time);
+            usual.learn(Nanos(n), (Op::Read, 4096), time, false);
             let sums = &mut sums[usize::from(after_writes)];
             sums[0] += inside.rest;
             sums[1] += in_cache.others;
@@ -399,6 +439,31 @@ mod tests {
         assert!((0.8..1.1).contains(&behind), "{sums:?}");
     }
 
+    #[test]
+    fn a_few_long_requests_after_writes_are_behind_the_writes() {
+        let costs = costs();
+        let own = ended(1, 0, &costs);
+        let mut usual = UsualTimes::new();
+        let mut behind = 0;
+        for n in 0..600u64 {
+            // One in 25 waits for a program of flash.
+            let after_writes = n >= 200;
+            let time = if after_writes && n % 25 == 0 {
+                2100
+            } else {
+                300
+            };
+            let cached = cached(if after_writes { 10 } else { 0 }, &costs);
+            let read = (Op::Read, 4096, 0);
+            let [_, in_cache] = usual.divide(read, time, &own, &cached, false, &costs);
+            usual.learn(Nanos(n), (Op::Read, 4096), time, false);
+            behind += in_cache.others;
+        }
+        // A long one counts in the mean by which it is divided, which is therefore above the usual.
+        let part = behind as f64 / (16.0 * 1800.0);
+        assert!((0.8..1.2).contains(&part), "{part}");
+    }
+
     proptest! {
         #[test]
         fn parts_add_up(
@@ -407,6 +472,7 @@ mod tests {
             own in 0u32..100,
             others in 0u32..100,
             is_serial in any::<bool>(),
+            is_quiet in any::<bool>(),
             learnt in 0u64..1 << 50,
         ) {
             let costs = costs();
@@ -418,7 +484,7 @@ mod tests {
             let cached = cached(others, &costs);
             prop_assert_eq!(sum(of_wait(time, idle, &ended, &cached, 0, &costs)), time);
             let mut usual = UsualTimes::new();
-            usual.learn(Nanos(1), Op::Read, 4096, learnt);
+            usual.learn(Nanos(1), (Op::Read, 4096), learnt, is_quiet);
             let read = (Op::Read, 4096, 0);
             let parts = usual.divide(read, time, &ended, &cached, is_serial, &costs);
             prop_assert_eq!(sum(parts), time);

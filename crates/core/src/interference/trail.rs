@@ -1,13 +1,14 @@
 //! Trail of ended I/Os: which VM's I/Os the device has ended last, in a ring.
 //!
-//! An I/O costs one store. What the I/Os of a span of time cost is computed only for requests that
-//! are sampled, and then from at most [`WALK`] entries.
+//! An I/O costs one store, a write another one in a ring of writes alone: those are found there
+//! however rare they are among reads. What the I/Os of a span of time cost is computed only for
+//! requests that are sampled, and then from at most [`WALK`] entries.
 
 use super::costs::Costs;
 use tidegate_base::random::mix;
 use tidegate_base::time::Nanos;
 
-/// Ended I/Os that are remembered. A longer span counts by its last ones.
+/// Ended I/Os, and ended writes, that are remembered. A longer span counts by its last ones.
 pub(super) const LEN: usize = 4096;
 /// Entries from which the composition of a span is computed.
 const WALK: u32 = 24;
@@ -32,6 +33,13 @@ struct Entry {
     what: u32,
 }
 
+/// Ended write, with its position in the trail.
+#[derive(Clone, Copy)]
+struct Written {
+    position: u32,
+    entry: Entry,
+}
+
 /// Largest sum of costs: some years, and sums of a few do not overflow.
 const COST_MAX: u64 = 1 << 57;
 
@@ -43,6 +51,9 @@ pub(super) struct Trail {
     entries: Box<[Entry; LEN]>,
     /// Number of I/Os that have ended, modulo 2^32.
     position: u32,
+    writes: Box<[Written; LEN]>,
+    /// Number of writes that have ended, modulo 2^32.
+    written: u32,
     /// First address behind the read or write that ended last.
     end: u64,
 }
@@ -92,6 +103,22 @@ impl Composition {
         self.vms[..self.used].iter().copied()
     }
 
+    /// Scales the times from those of `of` I/Os to those of `to`, or leaves them if there are none.
+    fn scale(&mut self, to: u32, of: u32) {
+        if to == of || of == 0 {
+            return;
+        }
+        let scale = |cost: &mut u64| {
+            let all = u128::from(*cost) * u128::from(to) / u128::from(of);
+            *cost = u64::try_from(all).unwrap_or(u64::MAX).min(COST_MAX);
+        };
+        let vms = self.vms[..self.used].iter_mut();
+        vms.for_each(|(_, cost)| scale(cost));
+        scale(&mut self.rest);
+        // From the parts, so that these add up to it.
+        self.total = self.rest + self.each().map(|it| it.1).sum::<u64>();
+    }
+
     /// Adds the I/Os of another span.
     pub(super) fn with(mut self, other: &Composition) -> Composition {
         other.each().for_each(|(vm, cost)| self.add(vm, cost));
@@ -111,6 +138,13 @@ impl Trail {
         Trail {
             entries: Box::new([vacant; LEN]),
             position: 0,
+            writes: Box::new(
+                [Written {
+                    position: 0,
+                    entry: vacant,
+                }; LEN],
+            ),
+            written: 0,
             end: 0,
         }
     }
@@ -128,7 +162,13 @@ impl Trail {
         self.end = addr.wrapping_add(u64::from(len));
         let kind = (u32::from(is_write) * WRITE) | (sequential * SEQUENTIAL);
         let what = kind | (len & VALUE);
-        self.push(Entry { vm, what });
+        let entry = Entry { vm, what };
+        if is_write {
+            let position = self.position;
+            self.writes[self.written as usize % LEN] = Written { position, entry };
+            self.written = self.written.wrapping_add(1);
+        }
+        self.push(entry);
     }
 
     /// Records the end of another I/O, which had the device for `took`.
@@ -147,62 +187,81 @@ impl Trail {
 
     /// Computes which VMs' I/Os ended from one position to another, both modulo 2^31.
     pub(super) fn composition(&self, from: u32, to: u32, costs: &Costs) -> Composition {
-        self.composition_of(from, to, costs, |_| true)
-    }
-
-    /// Computes which VMs' writes ended from one position to another, both modulo 2^31.
-    pub(super) fn writes(&self, from: u32, to: u32, costs: &Costs) -> Composition {
-        self.composition_of(from, to, costs, |what| what & WRITE != 0)
-    }
-
-    /// Computes which VMs' I/Os that `are` selects ended in a span. The number of I/Os is that of
-    /// all.
-    fn composition_of(
-        &self,
-        from: u32,
-        to: u32,
-        costs: &Costs,
-        are: impl Fn(u32) -> bool,
-    ) -> Composition {
         let steps = to.wrapping_sub(from) & POSITIONS;
         let back = self.position.wrapping_sub(from) & POSITIONS;
         // The oldest entries of a long span may be overwritten.
         let lost = back.saturating_sub(LEN as u32).min(steps);
         let (first, known) = (from.wrapping_add(lost), steps - lost);
-        let mut composition = Composition::NONE;
-        if known == 0 {
-            return composition;
+        let entry = |at: u32| self.entries[at as usize % LEN];
+        let mut composition = composition_of(first, known, entry, costs);
+        composition.scale(steps, known);
+        composition.ios = if known == 0 { 0 } else { steps };
+        composition
+    }
+
+    /// Computes which VMs' writes ended from one position to another, both modulo 2^31.
+    pub(super) fn writes(&self, from: u32, to: u32, costs: &Costs) -> Composition {
+        let steps = to.wrapping_sub(from) & POSITIONS;
+        let [since_from, since_to] = [from, to].map(|position| self.writes_since(position));
+        let first = self.written.wrapping_sub(since_from);
+        let known = since_from - since_to;
+        let entry = |at: u32| self.writes[at as usize % LEN].entry;
+        let mut composition = composition_of(first, known, entry, costs);
+        if since_from == LEN as u32 && known > 0 {
+            // Writes of the first part of the span may be overwritten.
+            let oldest = self.writes[first as usize % LEN].position;
+            composition.scale(steps, to.wrapping_sub(oldest) & POSITIONS);
         }
-        let visited = known.min(WALK);
-        for walk in 0..u64::from(visited) {
-            // A random entry of each of `visited` equal parts: entries at equal distances would
-            // all be of one VM where VMs take turns.
-            let part = |n: u64| n * u64::from(known) / u64::from(visited);
-            let (begin, end) = (part(walk), part(walk + 1));
-            let within = mix(walk << 32 | u64::from(first)) % (end - begin);
-            let at = first.wrapping_add((begin + within) as u32);
-            let entry = self.entries[at as usize % LEN];
-            if are(entry.what) {
-                composition.add(entry.vm, cost_of(entry.what, costs));
+        composition.ios = known;
+        composition
+    }
+
+    /// Number of remembered writes that have ended since a position, modulo 2^31.
+    fn writes_since(&self, position: u32) -> u32 {
+        let back = self.position.wrapping_sub(position) & POSITIONS;
+        let (mut since, mut before) = (0, self.written.min(LEN as u32) + 1);
+        while before - since > 1 {
+            let middle = u32::midpoint(since, before);
+            let at = self.written.wrapping_sub(middle) as usize % LEN;
+            if self.position.wrapping_sub(self.writes[at].position) <= back {
+                since = middle;
+            } else {
+                before = middle;
             }
         }
-        let scale = |cost: &mut u64| {
-            let all = u128::from(*cost) * u128::from(steps) / u128::from(visited);
-            *cost = u64::try_from(all).unwrap_or(u64::MAX).min(COST_MAX);
-        };
-        composition.vms.iter_mut().for_each(|(_, cost)| scale(cost));
-        scale(&mut composition.rest);
-        // From the parts, so that these add up to it.
-        composition.total = composition.rest + composition.each().map(|it| it.1).sum::<u64>();
-        composition.ios = steps;
-        composition
+        since
     }
 
     /// Makes the entries of a VM that was removed belong to none.
     pub(super) fn forget(&mut self, vm: u32) {
         let of_vm = self.entries.iter_mut().filter(|entry| entry.vm == vm);
         of_vm.for_each(|entry| entry.vm = REMOVED);
+        let writes = self.writes.iter_mut().map(|write| &mut write.entry);
+        let of_vm = writes.filter(|entry| entry.vm == vm);
+        of_vm.for_each(|entry| entry.vm = REMOVED);
     }
+}
+
+/// Computes which VMs' I/Os are in `known` entries of a ring from `first` on.
+fn composition_of(
+    first: u32,
+    known: u32,
+    entry: impl Fn(u32) -> Entry,
+    costs: &Costs,
+) -> Composition {
+    let mut composition = Composition::NONE;
+    let visited = known.min(WALK);
+    for walk in 0..u64::from(visited) {
+        // A random entry of each of `visited` equal parts: entries at equal distances would
+        // all be of one VM where VMs take turns.
+        let part = |n: u64| n * u64::from(known) / u64::from(visited);
+        let (begin, end) = (part(walk), part(walk + 1));
+        let within = mix(walk << 32 | u64::from(first)) % (end - begin);
+        let Entry { vm, what } = entry(first.wrapping_add((begin + within) as u32));
+        composition.add(vm, cost_of(what, costs));
+    }
+    composition.scale(known, visited);
+    composition
 }
 
 /// Returns the estimated device time of an entry.
@@ -258,18 +317,53 @@ mod tests {
         trail.other_ended(2, Nanos::SECOND);
         let writes = trail.writes(0, 13, &unit_costs());
         assert_eq!((writes.of(1), writes.total), (4000, 4000));
+        let writes = trail.writes(2, 7, &unit_costs());
+        assert_eq!((writes.of(1), writes.ios), (1000, 1), "that at position 4");
+        assert_eq!(trail.writes(2, 4, &unit_costs()).total, 0);
+    }
+
+    #[test]
+    fn a_few_writes_are_found_among_many_reads() {
+        let mut trail = Trail::new();
+        for n in 0..10_000 {
+            trail.data_ended(u32::from(n % 1000 == 7), n % 1000 == 7, 0, 4096);
+        }
+        let writes = trail.writes(0, 10_000, &unit_costs());
+        assert_eq!((writes.of(1), writes.of(0)), (10_000, 0));
+        let writes = trail.writes(9007, 9500, &unit_costs());
+        assert_eq!(writes.of(1), 1000);
+        trail.forget(1);
+        assert_eq!(trail.writes(0, 10_000, &unit_costs()).rest, 10_000);
+    }
+
+    #[test]
+    fn writes_that_were_forgotten_count_as_those_after_them() {
+        let mut trail = Trail::new();
+        for n in 0..6 * LEN as u32 {
+            trail.data_ended(n % 2, n % 2 == 1, 0, 4096);
+        }
+        let writes = trail.writes(0, 6 * LEN as u32, &unit_costs());
+        let expected = 3 * LEN as u64 * 1000;
+        assert!(
+            writes.of(1).abs_diff(expected) < expected / 1000,
+            "{writes:?}"
+        );
     }
 
     #[test]
     fn positions_wrap_around() {
         let mut trail = Trail::new();
         trail.position = u32::MAX - 5;
+        trail.written = u32::MAX - 2;
         let from = trail.position & POSITIONS;
         for n in 0..10 {
-            trail.data_ended(n % 2, false, 0, 4096);
+            trail.data_ended(n % 2, n % 2 == 1, 0, 4096);
         }
-        let all = trail.composition(from, trail.position() & POSITIONS, &unit_costs());
+        let to = trail.position() & POSITIONS;
+        let all = trail.composition(from, to, &unit_costs());
         assert_eq!((all.ios, all.of(0), all.of(1)), (10, 5000, 5000));
+        let writes = trail.writes(to.wrapping_sub(3) & POSITIONS, to, &unit_costs());
+        assert_eq!((writes.of(1), writes.total), (2000, 2000));
     }
 
     #[test]
