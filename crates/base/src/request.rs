@@ -290,8 +290,8 @@ pub struct Account {
     pub queued: Nanos,
     /// Time in which it waited as part of the request that it had been merged into.
     pub merged_wait: Nanos,
-    /// Time in which the device had room and the dispatcher left it unused on purpose, in
-    /// anticipation of another request.
+    /// Time in which the dispatcher left the device idle on purpose, in anticipation of another
+    /// request. While the device has I/Os, requests that it could take as well are `queued`.
     pub deliberate: Nanos,
     /// Time with the device.
     pub device: Nanos,

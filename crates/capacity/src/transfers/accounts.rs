@@ -22,7 +22,7 @@ const IDLE_SHARE_DIVISOR: u64 = 20;
 pub struct DeviceTime {
     /// Total time without any I/O in flight.
     idle: Nanos,
-    /// Total time in which the dispatcher left capacity unused on purpose.
+    /// Total time in which the dispatcher left the device idle on purpose.
     deliberate: Nanos,
     /// I/Os ended, those of background processes included.
     ended: u64,
@@ -45,7 +45,7 @@ impl DeviceTime {
     /// idle time counts as busy, because it serves the VMs.
     fn was_busy(&self, then: &DeviceTime, elapsed: Nanos) -> bool {
         let idle = self.idle.since(then.idle);
-        // `since` saturates: deliberate time may exceed the idle time where I/Os were in flight.
+        // `since` saturates: deliberate time may exceed the idle time where flushes were in flight.
         let idle = idle.since(self.deliberate.since(then.deliberate));
         let background = self.background_ended - then.background_ended;
         idle.0.saturating_mul(IDLE_SHARE_DIVISOR) <= elapsed.0

@@ -281,7 +281,10 @@ impl Engine {
                 Pick::Wait(until) => {
                     debug_assert_to_come(&self.view, until, "a dispatcher's turn");
                     // A deliberate wait is booked apart from idle time; it ends at the next pick.
-                    self.view.queues.waiting_since = Some(self.view.queues.now);
+                    // While the device serves others those are what is waited for.
+                    let Queues { device, now, .. } = &self.view.queues;
+                    let is_idle = device.in_flight == 0;
+                    self.view.queues.waiting_since = is_idle.then_some(*now);
                     self.view.pick_at = until;
                     break;
                 }

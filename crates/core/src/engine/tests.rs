@@ -54,6 +54,33 @@ impl Dispatcher for InOrder {
     }
 }
 
+/// Dispatcher that leaves the device idle until a time, and then gives it one I/O at a time.
+struct OneAtATime(InOrder, Nanos);
+
+impl Dispatcher for OneAtATime {
+    fn insert(&mut self, view: &View, unit: ReqId) {
+        self.0.insert(view, unit);
+    }
+
+    fn remove(&mut self, view: &View, unit: ReqId) {
+        self.0.remove(view, unit);
+    }
+
+    fn gate(&mut self, _: &View, _: VmId, _: Lane, _: bool) {}
+
+    fn starvation(&self, _: &DeviceSpec, _: Option<&Profile>) -> Bound {
+        Bound::Arrival
+    }
+
+    fn pick(&mut self, view: &View) -> Pick {
+        if view.now() < self.1 || view.device().in_flight > 0 {
+            Pick::Wait(self.1.max(view.now() + Nanos::SECOND))
+        } else {
+            self.0.pick(view)
+        }
+    }
+}
+
 /// Policy of [`Open`] and [`InOrder`].
 #[derive(Debug)]
 struct Plain;
@@ -225,4 +252,25 @@ fn reserved_place_clears_cap_hold_and_deliberate_wait() {
     );
     b.end(&first);
     b.end(&second[0]);
+}
+
+#[test]
+fn waits_for_an_io_of_another_vm_are_no_deliberate_ones() {
+    let mut b = Bench::new();
+    let idle = Nanos::from_micros(100);
+    b.engine.active.roles.dispatcher = Box::new(OneAtATime(InOrder::default(), idle));
+    for n in 0..2 {
+        let client = b.connect_vm();
+        b.submit(client, Request::read(0, 4096, n));
+    }
+    assert!(b.dispatch().is_empty(), "the dispatcher waits");
+    b.now += idle;
+    for _ in 0..2 {
+        let started = b.dispatch();
+        assert_eq!(started.len(), 1);
+        b.now += Nanos::from_micros(500);
+        b.end(&started[0]);
+    }
+    // The second waited for the first while the device had room.
+    assert_eq!(b.engine.device_stats().deliberate, idle);
 }
