@@ -2,7 +2,7 @@
 //! or the device, or the VM itself. All windows count; the shares are printed.
 
 use crate::device_control::lab::{KIB, Lab, MIB, Work, profile, reads, writes};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tidegate_api::explain::{Diagnosis, Verdict};
 use tidegate_core::interference::{Interval, VmTimes};
 use tidegate_core::objective::{Limit, Objective, Rate};
@@ -262,6 +262,8 @@ fn run(setting: Setting, plant: Plant, seed: u64, window: Nanos, windows: u32) -
             println!("{setting:?} {plant:?}: {:?}", found.verdict);
             println!("  {}", sentences(&found, None).join(" "));
             println!("  {:?}", seen.0.interval);
+            println!("  usual: {:?}", usual.interval);
+            println!("  culprit: {:?}", seen.1.get(2));
         }
         let alone = explain(&lab, &seen, None);
         let alone_right = not_slower || is_right(plant, &alone);
@@ -279,19 +281,26 @@ fn run(setting: Setting, plant: Plant, seed: u64, window: Nanos, windows: u32) -
     score
 }
 
-/// Runs all plants in all settings; prints each score, and returns their sum.
+/// Runs all plants in all settings, as many at a time as there are CPUs; prints each score, and
+/// returns their sum.
 fn run_all(settings: &[Setting], seeds: u64, window: Nanos, windows: u32) -> Score {
-    let mut sum = Score::default();
-    for &setting in settings {
-        for plant in Plant::ALL {
+    let pairs = (settings.iter()).flat_map(|&setting| Plant::ALL.map(|plant| (setting, plant)));
+    let left = Mutex::new(pairs);
+    let sum = Mutex::new(Score::default());
+    let work = || {
+        let next = || left.lock().expect("no run has panicked").next();
+        while let Some((setting, plant)) = next() {
             let mut score = Score::default();
             for seed in 0..seeds {
                 score.add(run(setting, plant, seed, window, windows));
             }
             println!("{setting:?} {plant:?}: {score:?}");
-            sum.add(score);
+            sum.lock().expect("no run has panicked").add(score);
         }
-    }
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..cpus).for_each(|_| drop(scope.spawn(work))));
+    let sum = sum.into_inner().expect("no run has panicked");
     println!("{sum:?}");
     sum
 }
@@ -328,7 +337,9 @@ fn planted_culprits_are_named_on_a_hard_disk() {
 fn planted_culprits_are_named_on_flash() {
     let settings = [
         setting("ssd-sata-300gb", "fifo", 32, false),
+        setting("ssd-sata-300gb", "cfq", 32, false),
         setting("nvme-1tb", "mclock", 32, true),
+        setting("nvme-1tb", "slo", 8, true),
     ];
     assert_named(run_all(&settings, 1, Nanos::SECOND, 2));
 }
@@ -349,13 +360,12 @@ fn planted_writers_are_named_behind_a_write_cache() {
 
 /// Runs a device under every policy, without and with a profile, with several seeds.
 fn assert_named_under_all_policies(model: &'static str) {
-    let mut sum = Score::default();
-    for policy in ["fifo", "slo", "mclock", "sfq", "drr", "cfq", "deadline"] {
-        for (depth, profiled) in [(1, false), (8, true), (32, false), (32, true)] {
-            let setting = setting(model, policy, depth, profiled);
-            sum.add(run_all(&[setting], 3, Nanos::from_secs(10), 3));
-        }
-    }
+    let policies = ["fifo", "slo", "mclock", "sfq", "drr", "cfq", "deadline"];
+    let depths = [(1, false), (8, true), (32, false), (32, true)];
+    let of_policy =
+        |policy| depths.map(|(depth, profiled)| setting(model, policy, depth, profiled));
+    let settings: Vec<_> = policies.into_iter().flat_map(of_policy).collect();
+    let sum = run_all(&settings, 3, Nanos::from_secs(10), 3);
     println!("{model}: {sum:?}");
     assert_named(sum);
 }
