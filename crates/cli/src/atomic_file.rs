@@ -111,6 +111,20 @@ impl Replacement {
     /// # Errors
     /// If the path is not a regular file, or cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Replacement> {
+        // As for any new file, less the user's umask.
+        Replacement::with_mode(path, 0o666)
+    }
+
+    /// Creates an empty file beside the one that is replaced, for its owner alone unless the old
+    /// one was for others, too.
+    ///
+    /// # Errors
+    /// If the path is not a regular file, or cannot be written.
+    pub(crate) fn create_private(path: &Path) -> Result<Replacement> {
+        Replacement::with_mode(path, 0o600)
+    }
+
+    fn with_mode(path: &Path, mode: u32) -> Result<Replacement> {
         let cannot = || format!("cannot write {}", path.display());
         let old = regular(path)?;
         let target = match &old {
@@ -132,8 +146,7 @@ impl Replacement {
         let beside = tempfile::Builder::new()
             .prefix(&prefix)
             .suffix(".new")
-            // As for any new file, less the user's umask.
-            .permissions(Permissions::from_mode(0o666))
+            .permissions(Permissions::from_mode(mode))
             .tempfile_in(folder(&target))
             .map_err(|error| problem::cannot_write(&target, &error))?;
         if let Some(old) = old {
@@ -262,6 +275,14 @@ mod tests {
         let mode = fs::metadata(&file).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
         assert_eq!(names(dir.path()), ["kept"]);
+        // A file for its owner alone; an old one keeps its permissions.
+        let private = dir.path().join("private");
+        for (path, expected) in [(&private, 0o600), (&file, 0o640)] {
+            let new = Replacement::create_private(path).expect("created");
+            new.commit().expect("put in place");
+            let mode = fs::metadata(path).expect("there").permissions().mode();
+            assert_eq!(mode & 0o777, expected);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -293,8 +294,8 @@ impl Client {
         }
     }
 
-    /// Sends a `GET` request and passes the pieces of a successful answer to `take` as they arrive.
-    /// Waits at most `timeout` for each.
+    /// Sends a `GET` request and passes the pieces of a successful answer to `take` as they arrive,
+    /// until it wants no more. Waits at most `timeout` for each.
     ///
     /// # Errors
     /// The daemon's, those of `take`, or that the answer is not whole.
@@ -302,7 +303,7 @@ impl Client {
         &self,
         path: &str,
         timeout: Duration,
-        mut take: impl FnMut(&[u8]) -> Result<()>,
+        mut take: impl FnMut(&[u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let late = || Problem::new(format!("no more data in {} s", timeout.as_secs()));
         self.runtime.block_on(async {
@@ -318,8 +319,10 @@ impl Client {
                 .map_err(|_| late())?
             {
                 let frame = frame.context("the daemon closed the connection")?;
-                if let Some(bytes) = frame.data_ref() {
-                    take(bytes)?;
+                if let Some(bytes) = frame.data_ref()
+                    && take(bytes)?.is_break()
+                {
+                    break;
                 }
             }
             Ok(())

@@ -22,6 +22,7 @@ mod recording_file;
 mod results;
 mod seeds;
 mod shell;
+mod signals;
 mod simulate;
 
 use std::process::ExitCode;

@@ -58,7 +58,7 @@ pub(crate) enum RecordCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RecordDumpArgs {
-    /// File to write; an existing one is replaced
+    /// File to write; an existing one is replaced once the dump is whole
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Device name; optional if there is only one, or with --vm

@@ -1,8 +1,11 @@
 //! `tidegate record`: recordings of every request of a device.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufReader, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -18,10 +21,12 @@ use tidegate_units::human::{bytes, count, duration};
 
 use super::device;
 use crate::args::{RecordCommand, RecordDumpArgs};
-use crate::atomic_file;
+use crate::atomic_file::Replacement;
 use crate::client::{Client, read};
 use crate::output::{self, Output};
-use crate::problem::{self, Problem};
+use crate::problem::Problem;
+use crate::progress::DelayedBar;
+use crate::signals;
 
 /// Longest wait for a piece of a dump.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,8 +46,10 @@ pub(super) fn run(command: &RecordCommand, client: &Client, out: Output) -> Resu
     }
 }
 
-fn path(device: &str) -> String {
-    format!("/v1/devices/{}/recording", percent_encode(device))
+/// Returns the path of a device's recording; with a query, of a range of it.
+pub(super) fn path(device: &str, query: Option<&RecordingQuery>) -> String {
+    let query = query.map_or_else(String::new, RecordingQuery::to_string);
+    format!("/v1/devices/{}/recording{query}", percent_encode(device))
 }
 
 fn switch(device: Option<&str>, on: bool, client: &Client, out: Output) -> Result<()> {
@@ -50,7 +57,7 @@ fn switch(device: Option<&str>, on: bool, client: &Client, out: Output) -> Resul
         Some(device) => device.to_owned(),
         None => device::only(client)?,
     };
-    let answer = client.change(Method::PUT, &path(&device), &RecordingRequest { on })?;
+    let answer = client.change(Method::PUT, &path(&device, None), &RecordingRequest { on })?;
     if out.is_json() {
         return out.json(&answer);
     }
@@ -172,8 +179,9 @@ fn dump(args: &RecordDumpArgs, client: &Client, out: Output) -> Result<()> {
         from: args.from.map(|time| time.to_string()),
         to: args.to.map(|time| time.to_string()),
     };
-    atomic_file::regular(&args.file)?;
-    let written = download(&args.file, &format!("{}{query}", path(&device)), client)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    signals::stop_on_first(stop.clone())?;
+    let written = download(&args.file, &path(&device, Some(&query)), client, &stop)?;
     let dumped = describe(&args.file, written)?;
     if out.is_json() {
         return out.json(&dumped);
@@ -200,26 +208,27 @@ fn dump(args: &RecordDumpArgs, client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&table)?)
 }
 
-/// Writes an answer to a file and returns its length. A file that is not whole is removed.
-fn download(file: &Path, path: &str, client: &Client) -> Result<u64> {
-    let mut output: Option<File> = None;
+/// Writes an answer to a file, which replaces an older one once it is whole, and returns its
+/// length. Before that, an older file stays as it is, also if `stop` is set.
+fn download(file: &Path, path: &str, client: &Client, stop: &AtomicBool) -> Result<u64> {
+    let mut output = Replacement::create_private(file)?;
+    let mut progress = DelayedBar::without_total("fetching");
     let mut written = 0;
-    let downloaded = client.download(path, PIECE_TIMEOUT, |piece| {
-        // Created with the first piece: a refused request replaces no file.
-        let output = match &mut output {
-            Some(output) => output,
-            None => {
-                let created = File::create(file);
-                output.insert(created.map_err(|error| problem::cannot_write(file, &error))?)
-            }
-        };
+    client.download(path, PIECE_TIMEOUT, |piece| {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(ControlFlow::Break(()));
+        }
+        (output.write_all(piece)).with_context(|| format!("cannot write {}", file.display()))?;
         written += piece.len() as u64;
-        (output.write_all(piece)).with_context(|| format!("cannot write {}", file.display()))
-    });
-    if downloaded.is_err() && output.is_some() {
-        let _ = fs::remove_file(file);
+        progress.set(written, || bytes(written));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if stop.load(Ordering::Relaxed) {
+        let what = format!("stopped: {} is as it was", file.display());
+        return Err(Problem::new(what).into());
     }
-    downloaded.map(|()| written)
+    output.commit()?;
+    Ok(written)
 }
 
 /// Reads a dump for its content.
@@ -243,4 +252,78 @@ fn describe(file: &Path, written: u64) -> Result<Dumped> {
         span_ns: span.unwrap_or_default().0,
         vms,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    /// Downloads a dump over an older file, from a daemon that sends `body` and closes the
+    /// connection. Returns what the directory has then, beside the socket.
+    fn dumped(body: &'static str, stop: bool) -> (Result<u64>, Vec<(String, String)>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("socket");
+        let listener = UnixListener::bind(&socket).expect("bound");
+        let daemon = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            // The request has no body, and is in one piece.
+            let read = stream.read(&mut [0; 4096]).expect("a request");
+            assert!(read > 0);
+            let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+            stream.write_all(head.as_bytes()).expect("taken");
+            stream.write_all(body.as_bytes()).expect("taken");
+        });
+        let file = dir.path().join("d.tgrec");
+        fs::write(&file, "the old one").expect("written");
+        let client = Client::new(&socket).expect("a client");
+        let result = download(&file, "/", &client, &AtomicBool::new(stop));
+        daemon.join().expect("no panic");
+        fs::remove_file(&socket).expect("there");
+        let entries = fs::read_dir(dir.path()).expect("a directory");
+        let content = entries.map(|entry| {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy();
+            (name.into_owned(), fs::read_to_string(&path).expect("text"))
+        });
+        (result, content.collect())
+    }
+
+    fn alone(text: &str) -> Vec<(String, String)> {
+        vec![("d.tgrec".to_owned(), text.to_owned())]
+    }
+
+    #[test]
+    fn a_dump_replaces_its_file_only_once_it_is_whole() {
+        let (written, content) = dumped("7\r\nthe new\r\n4\r\n one\r\n0\r\n\r\n", false);
+        assert_eq!(written.expect("whole"), 11);
+        assert_eq!(content, alone("the new one"));
+        // The daemon is gone before the end of its answer, or within a piece.
+        for cut in ["7\r\nthe new\r\n", "7\r\nthe"] {
+            let (failed, content) = dumped(cut, false);
+            assert!(failed.is_err(), "{cut}");
+            assert_eq!(content, alone("the old one"), "{cut}");
+        }
+        // Ctrl-C, although the rest would come.
+        let (stopped, content) = dumped("7\r\nthe new\r\n0\r\n\r\n", true);
+        let error = stopped.expect_err("stopped").to_string();
+        assert!(error.contains("d.tgrec is as it was"), "{error}");
+        assert_eq!(content, alone("the old one"));
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_refused_before_the_daemon_is_asked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let client = Client::new(&dir.path().join("nobody")).expect("a client");
+        let (stop, file) = (AtomicBool::new(false), dir.path().join("none/d.tgrec"));
+        let error = download(&file, "/", &client, &stop).expect_err("no directory");
+        assert!(error.to_string().contains("cannot write"), "{error}");
+        let file = dir.path().join("d.tgrec");
+        let error = download(&file, "/", &client, &stop).expect_err("no daemon");
+        assert!(!error.to_string().contains("cannot write"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 0);
+    }
 }

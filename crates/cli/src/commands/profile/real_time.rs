@@ -14,7 +14,6 @@ use tidegate_device::catalogue::Entry;
 use tidegate_profile::outcome::build_profile;
 use tidegate_profile::{Options, Plan, Profiler, Target, virtual_time};
 use tidegate_server::profile::{self as live, Disk, Ended, Findings};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::date;
 use super::partial_results::{self, Part};
@@ -22,6 +21,7 @@ use crate::args::MeasureArgs;
 use crate::output;
 use crate::problem::Problem;
 use crate::progress;
+use crate::signals;
 
 /// Maximum queue depth that is tried; Linux's default of `nr_requests` for many disks.
 const DEPTH_MAX: u32 = 128;
@@ -455,7 +455,7 @@ const REDRAW: Nanos = Nanos::from_millis(100);
 impl Watcher {
     fn new(profiler: &Profiler) -> Result<Watcher> {
         let stop = Arc::new(AtomicBool::new(false));
-        listen(stop.clone())?;
+        signals::stop_on_first(stop.clone())?;
         let bar = progress::bar(BAR_STEPS, "measuring");
         bar.set_message(format!("{} steps", profiler.plan().steps.len()));
         Ok(Watcher {
@@ -485,35 +485,6 @@ impl Watcher {
         }
         ControlFlow::Continue(())
     }
-}
-
-/// Starts a thread that sets `stop` on the first SIGINT or SIGTERM and exits on the second.
-fn listen(stop: Arc<AtomicBool>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let signals = runtime.block_on(async {
-        Ok::<_, std::io::Error>((
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-        ))
-    });
-    let (mut interrupt, mut terminate) = signals?;
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if stop.swap(true, Ordering::Relaxed) {
-                    // 128 + SIGINT, as shells report a process that the signal has ended.
-                    std::process::exit(130);
-                }
-            }
-        });
-    });
-    Ok(())
 }
 
 #[cfg(test)]
