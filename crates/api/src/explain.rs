@@ -254,7 +254,7 @@ pub enum Gap {
     NoBaseline,
     /// Device times are assumed, so others' parts may be off.
     AssumedCosts,
-    /// Requests were not recorded, so remedies cannot be simulated.
+    /// Not all requests were recorded, so remedies cannot be simulated.
     NoRecording,
 }
 

@@ -61,6 +61,14 @@ impl Problem {
         };
         self.help(help)
     }
+
+    /// Returns the message and the help on one line, without a full stop.
+    fn sentence(&self) -> String {
+        match &self.help {
+            Some(help) => format!("{} ({help})", self.what),
+            None => self.what.clone(),
+        }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -87,7 +95,7 @@ pub(crate) struct Problems(Vec<Problem>);
 
 /// Queries and paths that the API's help names, with what to type instead. The first that fits
 /// counts.
-const OPTIONS_OF_QUERIES: [(&str, &str); 4] = [
+const OPTIONS_OF_QUERIES: [(&str, &str); 5] = [
     (
         "lose those bytes with ?force=true",
         "lose those bytes with --shrink",
@@ -97,6 +105,10 @@ const OPTIONS_OF_QUERIES: [(&str, &str); 4] = [
     (
         "GET /v1/jobs lists them",
         "`tidegate transfer list` lists them",
+    ),
+    (
+        "GET /v1/recordings has what there is",
+        "`tidegate record status` has what there is",
     ),
 ];
 /// Keys that the API's help assigns values to and that are options of the command line.
@@ -146,6 +158,14 @@ impl From<ErrorBody> for Problems {
     }
 }
 
+impl Problems {
+    /// Returns true if the first error is about a field, file or option.
+    pub(crate) fn is_about(&self, at: &str) -> bool {
+        let first = self.0.first();
+        first.is_some_and(|first| first.at.as_deref() == Some(at))
+    }
+}
+
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, problem) in self.0.iter().enumerate() {
@@ -173,6 +193,17 @@ pub(crate) fn report(error: &anyhow::Error) {
     let text = Style::Plain.group_digits(&text(error));
     let text = printable(&text);
     let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+}
+
+/// Returns an error as a part of a sentence: its message, and its help in brackets.
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
+    let of_daemon = error
+        .downcast_ref::<Problems>()
+        .and_then(|all| all.0.first());
+    match error.downcast_ref().or(of_daemon) {
+        Some(problem) => Problem::sentence(problem),
+        None => format!("{error:#}"),
+    }
 }
 
 /// Returns the text of an error: message, causes, place and help.
@@ -254,6 +285,10 @@ mod tests {
                 "wait until it ends, or replace it with ?replace=true",
                 "wait until it ends, or replace it with --replace",
             ),
+            (
+                "GET /v1/recordings has what there is",
+                "`tidegate record status` has what there is",
+            ),
             ("one of oltp, dss", "one of oltp, dss"),
         ] {
             assert_eq!(as_options(allowed), help);
@@ -263,10 +298,14 @@ mod tests {
     #[test]
     fn a_problem_names_its_place_and_its_remedy() {
         let problem = Problem::new("no such VM").at("vm").help("there are: oltp");
-        let message = text(&problem.into());
+        let error = problem.into();
         assert_eq!(
-            message,
+            text(&error),
             "error: no such VM\n  where: vm\n  help: there are: oltp\n"
         );
+        assert_eq!(sentence(&error), "no such VM (there are: oltp)");
+        let error = Err::<(), _>(std::io::Error::other("disk on fire"));
+        let error = error.context("cannot read").expect_err("failed");
+        assert_eq!(sentence(&error), "cannot read: disk on fire");
     }
 }

@@ -1,6 +1,7 @@
 //! Recordings of requests as commands read them: whole, without gaps unless these are allowed, and
 //! ready to be replayed on a device model.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ use crate::simulate::find_model;
 
 /// Requests of a recording that are read into memory, some 100 bytes each with their replay.
 const REQUESTS_MAX: usize = 20_000_000;
+/// Requests that are simulated for each second of a budget: about what a core of an ordinary
+/// machine does.
+pub(crate) const REQUESTS_PER_S: u64 = 250_000;
 
 /// Reads a recording; one with gaps only if that is allowed.
 pub(crate) fn read(path: &Path, allow_gaps: bool) -> Result<Recording> {
@@ -27,10 +31,17 @@ pub(crate) fn read(path: &Path, allow_gaps: bool) -> Result<Recording> {
         File::open(path).map_err(|error| Problem::new(format!("cannot read {name}: {error}")))?;
     let recording = Recording::read(file, REQUESTS_MAX)
         .map_err(|error| Problem::new(format!("{name}: {error}")))?;
-    if recording.is_whole() || allow_gaps {
-        return Ok(recording);
+    if !allow_gaps {
+        refuse_gaps(name, &recording)?;
     }
-    let first = recording.gaps[0];
+    Ok(recording)
+}
+
+/// Refuses a recording with gaps.
+pub(crate) fn refuse_gaps(name: impl Display, recording: &Recording) -> Result<()> {
+    let Some(first) = recording.gaps.first() else {
+        return Ok(());
+    };
     let what = format!(
         "{name}: {}, the first after {}: a replay would miss what delayed the rest",
         gaps_text(recording.gaps.len()),
@@ -60,32 +71,40 @@ pub(crate) struct ReplayDevice<'a> {
 
 /// Prepares a recording for its replay on a device. Returns it with the model of the device.
 pub(crate) fn replay(
-    path: &Path,
+    name: impl Display,
     recording: &Recording,
     device: ReplayDevice,
 ) -> Result<(WhatIf, catalogue::Entry)> {
     let facts = &recording.header.device;
-    let Some(model) = device.model.or(facts.model.as_deref()) else {
-        let what = format!(
-            "{}: the device {} of kind {} has no model that could be simulated",
-            path.display(),
-            facts.name,
-            facts.kind
-        );
-        return Err(Problem::new(what)
+    let Some(model) = device.find_model(facts) else {
+        return Err(Problem::new(format!("{name}: {}", no_model(facts)))
             .help("name one with --device: a model of the catalogue, or the path of a .toml file")
             .into());
     };
+    if device.model.or(facts.model.as_deref()).is_none() {
+        let no_model = no_model(facts);
+        output::tell(format_args!(
+            "note: {no_model}: {model} stands in for it, whose profile it has"
+        ));
+    }
     let model = find_model(model)?;
     let profile = device.find_profile(facts)?;
     let what_if = WhatIf::new(recording, &model, profile);
-    let what_if = what_if.map_err(|error| replay_problem(path, error))?;
+    let what_if = what_if.map_err(|error| replay_problem(name, error))?;
     Ok((what_if, model))
 }
 
+/// Returns that a recorded device has no model, in words.
+pub(crate) fn no_model(facts: &DeviceFacts) -> String {
+    format!(
+        "the device {} of kind {} has no model that could be simulated",
+        facts.name, facts.kind
+    )
+}
+
 /// Returns the message of a recording that cannot be replayed.
-pub(crate) fn replay_problem(path: &Path, error: WhatIfError) -> Problem {
-    let problem = Problem::new(format!("{}: {error}", path.display()));
+pub(crate) fn replay_problem(name: impl Display, error: WhatIfError) -> Problem {
+    let problem = Problem::new(format!("{name}: {error}"));
     match error {
         WhatIfError::NoProfile(_) => problem.help(
             "give the device's profile with --profile: a file of `tidegate profile`, or the name \
@@ -95,7 +114,15 @@ pub(crate) fn replay_problem(path: &Path, error: WhatIfError) -> Problem {
     }
 }
 
-impl ReplayDevice<'_> {
+impl<'a> ReplayDevice<'a> {
+    /// Returns the model: the one that was asked for, that of the recorded device or, if it has
+    /// none, the one of the catalogue whose profile the recording was made with.
+    pub(crate) fn find_model(self, facts: &'a DeviceFacts) -> Option<&'a str> {
+        let named = self.model.or(facts.model.as_deref());
+        let of_profile = || Some(built_in(facts.profile_digest.as_deref()?)?.0);
+        named.or_else(of_profile)
+    }
+
     /// Returns the saturation profile: the one that was asked for, or that of the catalogue with
     /// which the recording was made.
     fn find_profile(self, facts: &DeviceFacts) -> Result<Option<Arc<Profile>>> {
@@ -120,19 +147,24 @@ impl ReplayDevice<'_> {
         let (Some(recorded), None) = (recorded, self.model) else {
             return Ok(None);
         };
-        let built_in =
-            catalogue::names().filter_map(|name| profile::built_in(name)?.profile().ok());
-        let found = built_in
-            .into_iter()
-            .find(|profile| digest_of(profile) == recorded);
+        let found = built_in(recorded);
         if found.is_none() {
             output::tell(format_args!(
                 "note: the recording was made with a profile that is not of the catalogue: give \
                  it with --profile"
             ));
         }
-        Ok(found.map(Arc::new))
+        Ok(found.map(|(_, profile)| Arc::new(profile)))
     }
+}
+
+/// Returns the model of the catalogue whose profile has a digest, with that profile.
+fn built_in(digest: &str) -> Option<(&'static str, Profile)> {
+    let mut all = catalogue::names().filter_map(|name| {
+        let profile = profile::built_in(name)?.profile().ok()?;
+        Some((name, profile))
+    });
+    all.find(|(_, profile)| digest_of(profile) == digest)
 }
 
 /// Returns the digest of a profile as recordings have it.

@@ -291,8 +291,8 @@ fn gap_sentence(gap: Gap) -> &'static str {
              may be off."
         }
         Gap::NoRecording => {
-            "Requests were not recorded: what a change would have brought needs a recording \
-             (`tidegate record on`)."
+            "Not all requests of that time were recorded: what a change would have brought needs a \
+             recording (`tidegate record on`)."
         }
     }
 }
@@ -384,8 +384,8 @@ mod tests {
                 "`backup` delayed it most.",
                 "To try: a limit on `backup`, for example 41.9 MB/s, half of its rate, or a \
                  reservation of 10 IOPS for `db`.",
-                "Requests were not recorded: what a change would have brought needs a recording \
-                 (`tidegate record on`).",
+                "Not all requests of that time were recorded: what a change would have brought \
+                 needs a recording (`tidegate record on`).",
             ]
         );
     }

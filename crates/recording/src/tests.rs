@@ -391,6 +391,22 @@ fn a_recording_as_a_whole_is_sorted_by_arrival() {
 }
 
 #[test]
+fn the_beginning_of_a_recording_has_its_own_totals() {
+    let requests: Vec<Request> = (1..=5).map(|second| request(second * 1_000)).collect();
+    let bytes = written(&header(), &requests);
+    let (first, has_more) = Recording::read_first(bytes.as_slice(), 3).expect("a recording");
+    assert!(has_more);
+    assert_eq!(first.requests, requests[..3]);
+    let summary = first.summary;
+    assert_eq!((summary.requests, summary.last), (3, Nanos(3_000)));
+    assert!(!summary.is_complete);
+    let (all, has_more) = Recording::read_first(bytes.as_slice(), 5).expect("a recording");
+    assert!(!has_more && all.summary.is_complete);
+    let whole = Recording::read(bytes.as_slice(), 5).expect("a recording");
+    assert_eq!(all, whole);
+}
+
+#[test]
 fn a_later_file_goes_on_counting() {
     let header = Header {
         first_request: 1000,

@@ -43,28 +43,48 @@ impl Recording {
     /// # Errors
     /// If it cannot be read, or has more requests.
     pub fn read(from: impl Read, most: usize) -> Result<Recording, TooLarge> {
+        match Recording::read_first(from, most)? {
+            (recording, false) => Ok(recording),
+            (_, true) => Err(TooLarge::Requests(most)),
+        }
+    }
+
+    /// Reads a recording up to its request number `most`, in the order of their ends. Returns true
+    /// beside it if there are more: its totals are then those of what was read.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read_first(from: impl Read, most: usize) -> Result<(Recording, bool), ReadError> {
         let mut reader = Reader::new(from)?;
         let (mut requests, mut changes, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut summary, mut has_more) = (reader.summary(), false);
         while let Some(item) = reader.next_item()? {
             match item {
                 Item::Request(_) if requests.len() == most => {
-                    return Err(TooLarge::Requests(most));
+                    has_more = true;
+                    break;
                 }
                 Item::Request(request) => requests.push(request),
                 Item::Change(at, change) => changes.push((at, *change)),
                 Item::Gap(gap) => gaps.push(gap),
             }
+            summary = reader.summary();
+        }
+        if !has_more {
+            // With the end of the recording.
+            summary = reader.summary();
         }
         // Stable, so that requests of equal times keep their order.
         requests.sort_by_key(|request| request.arrived);
-        Ok(Recording {
+        let recording = Recording {
             header: reader.header().clone(),
             requests,
             changes,
             gaps,
-            summary: reader.summary(),
+            summary,
             inventory: reader.inventory().clone(),
-        })
+        };
+        Ok((recording, has_more))
     }
 
     /// Returns true if no request is missing between the first and the last one. Times for which

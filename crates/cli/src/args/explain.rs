@@ -20,13 +20,16 @@ It needs the history, which is on by default and goes back 24 hours. Shares are 
 the time of all requests, or of what a request took longer than usual. Who is to
 blame is sampled; what cannot be said, it says.
 
-With --recording, the changes that it suggests are tried on a recording of that
-time, in the simulator: nothing is applied.
+If every request of that time was recorded (`tidegate record on`), the changes that
+it suggests are tried on that recording, in the simulator: nothing is applied. The
+daemon gives its recording to clients with the role `operate`. --recording names
+another one, and --no-simulate leaves the simulation out.
 
 Examples:
   tidegate explain oltp
   tidegate explain oltp --from 14:00 --to 14:05
   tidegate explain oltp --from -2h -o json | jq .diagnosis.findings
+  tidegate explain oltp --no-simulate
   tidegate record dump --from 14:00 --to 14:05 slow.tgrec
   tidegate explain oltp --from 14:00 --to 14:05 --recording slow.tgrec
   tidegate interference             who delays whom on a device, since VMs came";
@@ -58,18 +61,21 @@ pub(crate) struct ExplainArgs {
     /// End of the span [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     pub(crate) to: Option<Moment>,
-    /// Try what may help on this recording (`tidegate record dump`)
+    /// Leave out the simulation of what may help
+    #[arg(long, conflicts_with_all = ["recording", "device", "profile", "allow_gaps"])]
+    pub(crate) no_simulate: bool,
+    /// Try what may help on this recording (`tidegate record dump`) [default: the daemon's own]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) recording: Option<PathBuf>,
-    /// Device model for --recording [default: that of the recording, if it has one]
-    #[arg(long, value_name = "MODEL", requires = "recording", add = completion::models())]
+    /// Device model for the simulation [default: that of the recording, if it has one]
+    #[arg(long, value_name = "MODEL", add = completion::models())]
     pub(crate) device: Option<String>,
-    /// Saturation profile for --recording: a file of `tidegate profile`, or the name of a model of
-    /// the catalogue [default: the profile of the recording, if it is of the catalogue]
-    #[arg(long, value_name = "FILE", requires = "recording", add = completion::models())]
+    /// Saturation profile for the simulation: a file of `tidegate profile`, or the name of a model
+    /// of the catalogue [default: the profile of the recording, if it is of the catalogue]
+    #[arg(long, value_name = "FILE", add = completion::models())]
     pub(crate) profile: Option<String>,
     /// Replay a recording with gaps: what its missing requests did is missing
-    #[arg(long, requires = "recording")]
+    #[arg(long)]
     pub(crate) allow_gaps: bool,
 }
 

@@ -214,6 +214,37 @@ fn a_policy_that_needs_a_profile_has_it_by_option_or_by_the_recording() {
     );
 }
 
+/// A served disk has no model, and may be served with a profile that is one's.
+#[test]
+fn a_device_without_a_model_is_replayed_on_the_one_of_its_profile() {
+    let with = SCENARIO.replace("40 s", "5 s").replace(
+        "policy = \"limit\"",
+        "policy = \"limit\"\nprofile = \"hdd-7200-1tb\"",
+    );
+    let (_dir, path) = recording(&with);
+    let own = tidegate(&["whatif", &path]);
+    assert_eq!(stderr(&own), "");
+    rewrite(&path, |recording| recording.header.device.model = None);
+    let replayed = tidegate(&["whatif", &path]);
+    assert!(replayed.status.success(), "{}", stderr(&replayed));
+    assert!(
+        stderr(&replayed).contains("hdd-7200-1tb stands in for it"),
+        "{}",
+        stderr(&replayed)
+    );
+    assert_eq!(stdout(&replayed), stdout(&own));
+    rewrite(&path, |recording| {
+        recording.header.device.profile_digest = None;
+    });
+    let refused = tidegate(&["whatif", &path]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("has no model"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
 /// Returns the words of a command whose words have no quotes inside.
 pub(crate) fn words(command: &str) -> Vec<String> {
     let parts = command.split('\'').enumerate();

@@ -6,12 +6,16 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::common::live::{Daemon, Guests, scattered, until};
-use crate::common::{stderr, stdout};
+use crate::common::{stderr, stdout, tidegate};
 
 /// Two disks that turn so slowly that a late thread of this test is no matter.
 const CONFIG: &str = r#"
 [control]
 socket = "control.sock"
+[[control.listen]]
+unix = "read.sock"
+role = "read"
+root_role = "read"
 [[listen]]
 unix = "nbd.sock"
 [store]
@@ -64,6 +68,7 @@ fn make(dir: &Path) {
     let model = include_str!("../../../../devices/hdd-7200-1tb.toml");
     let slow = model.replace(r#"rotation = "7200 rpm""#, r#"rotation = "300 rpm""#);
     assert_ne!(slow, model);
+    let slow = slow.replace(r#"name = "hdd-7200-1tb""#, r#"name = "slow""#);
     std::fs::write(dir.join("slow.toml"), slow).expect("writable");
     std::fs::write(dir.join("t.toml"), CONFIG).expect("writable");
 }
@@ -89,6 +94,7 @@ fn assert_explained(daemon: &Daemon, span: &[&str]) {
     let gaps = &daemon.json(&["explain", "capped"])["diagnosis"]["gaps"];
     let gaps = gaps.as_array().expect("a list");
     assert!(gaps.contains(&"no_recording".into()), "{gaps:?}");
+    assert!(!text.contains("simulated"), "{text}");
     // No VM delays `web`: its time is service, whether or not it is slower by chance.
     let web = &daemon.json(&["explain", "web"])["diagnosis"];
     assert_eq!(web["culprits"], serde_json::json!([]), "{web:#}");
@@ -129,16 +135,8 @@ fn assert_matrix(daemon: &Daemon) {
     );
 }
 
-/// Asserts that limits of the culprit are tried on a recording of the span that is explained.
-fn assert_tried(daemon: &Daemon, span: &[&str], [from, to]: [&str; 2]) {
-    let file = |name: &str| daemon.dir.join(name).to_str().expect("plain").to_owned();
-    let (recording, model) = (file("slow.tgrec"), file("slow.toml"));
-    let dump = [
-        "record", "dump", "--device", "busy", "--from", from, "--to", to,
-    ];
-    daemon.text(&[&dump[..], &[&recording]].concat());
-    let on_it = ["--recording", &recording, "--device", &model];
-    let text = daemon.text(&[span, &on_it[..]].concat());
+/// Asserts that an answer has the sentence about limits of the culprit.
+fn assert_has_limits(text: &str) {
     let limits = text.lines().find(|line| line.starts_with("A limit of "));
     let limits = limits.unwrap_or_else(|| panic!("{text}"));
     for part in [
@@ -148,6 +146,81 @@ fn assert_tried(daemon: &Daemon, span: &[&str], [from, to]: [&str; 2]) {
         assert!(limits.contains(part), "{part}: {text}");
     }
     assert!(text.contains("is not enforced by `fifo`"), "{text}");
+}
+
+/// Asserts that limits of the culprit are tried on the daemon's own recording without being asked,
+/// and that the answer says why where they are not.
+fn assert_tried_unasked(daemon: &Daemon, span: &[&str]) {
+    let model = daemon.dir.join("slow.toml");
+    let model = ["--device", model.to_str().expect("plain")];
+    assert_has_limits(&daemon.text(&[span, &model].concat()));
+    let answer = daemon.json(&[span, &model].concat());
+    assert_eq!(answer["simulated"]["model"], "slow", "{answer:#}");
+    assert_eq!(answer["simulated"]["changes"][0]["vm"], "backup");
+    assert!(answer.get("not_simulated").is_none());
+
+    let none = daemon.text(&[span, &["--no-simulate"]].concat());
+    assert!(none.contains("To try: a limit on `backup`"), "{none}");
+    assert!(!none.contains("simulated on"), "{none}");
+    assert!(!none.contains("not tried"), "{none}");
+
+    // The recording names a model that is not of the catalogue.
+    let unknown = daemon.text(span);
+    for part in [
+        "To try: a limit on `backup`",
+        "Changes were not tried: no device is called \"slow\"",
+        "the path of a .toml file",
+    ] {
+        assert!(unknown.contains(part), "{part}: {unknown}");
+    }
+    let unknown = daemon.json(span);
+    let why = unknown["not_simulated"].as_str().expect("a reason");
+    assert!(why.starts_with("Changes were not tried: "), "{why}");
+
+    // A client that may read, and not operate.
+    let socket = daemon.dir.join("read.sock");
+    let reader = ["--socket", socket.to_str().expect("plain")];
+    let reader = tidegate(&[&reader, span, &model].concat());
+    assert!(reader.status.success(), "{}", stderr(&reader));
+    let reader = stdout(&reader);
+    assert!(reader.contains("To try: a limit on `backup`"), "{reader}");
+    assert!(
+        reader.contains("is for clients with the role `operate`."),
+        "{reader}"
+    );
+}
+
+/// Asserts that an answer says what it lacks once the recordings of its time are gone.
+fn assert_not_recorded(daemon: &Daemon, span: &[&str]) {
+    let of_device = daemon.dir.join("recordings/busy");
+    for entry in std::fs::read_dir(of_device).expect("a directory") {
+        std::fs::remove_file(entry.expect("an entry").path()).expect("removed");
+    }
+    let text = daemon.text(span);
+    for part in [
+        "To try: a limit on `backup`",
+        "Not all requests of that time were recorded",
+        "`tidegate record on`",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("simulated"), "{text}");
+    let answer = daemon.json(span);
+    for field in ["simulated", "not_simulated"] {
+        assert!(answer.get(field).is_none(), "{answer:#}");
+    }
+}
+
+/// Asserts that limits of the culprit are tried on a recording of the span that is explained.
+fn assert_tried(daemon: &Daemon, span: &[&str], [from, to]: [&str; 2]) {
+    let file = |name: &str| daemon.dir.join(name).to_str().expect("plain").to_owned();
+    let (recording, model) = (file("slow.tgrec"), file("slow.toml"));
+    let dump = [
+        "record", "dump", "--device", "busy", "--from", from, "--to", to,
+    ];
+    daemon.text(&[&dump[..], &[&recording]].concat());
+    let on_it = ["--recording", &recording, "--device", &model];
+    assert_has_limits(&daemon.text(&[span, &on_it[..]].concat()));
     // A recording of another time is refused.
     let other = daemon.ask(
         &[
@@ -220,4 +293,6 @@ fn a_planted_culprit_is_named_and_still_is_after_a_restart() {
     );
     assert!(finding["share"].as_f64().is_some_and(|share| share > 0.5));
     assert_tried(&daemon, &span, [&from, &to]);
+    assert_tried_unasked(&daemon, &span);
+    assert_not_recorded(&daemon, &span);
 }

@@ -14,11 +14,12 @@ use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
+use tidegate_recording::Recording;
+use tidegate_sim::what_if::choose;
 use tidegate_sim::what_if::{Figures, Reproduction, WhatIf};
 use tidegate_sim::world::World;
-use tidegate_units::human::{bytes_per_s, duration, percent};
+use tidegate_units::human::{bytes_per_s, count, duration, percent};
 
-use crate::args::ExplainArgs;
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
 use crate::recording_file::{self, ReplayDevice, gaps_text, replay_problem};
@@ -43,6 +44,8 @@ pub(super) struct Tried {
     #[serde(skip_serializing_if = "Option::is_none")]
     aim_ns: Option<u64>,
     reproduction: Reproduction,
+    /// Model of the simulated device.
+    model: String,
     /// Policy of the recording.
     own_policy: String,
     /// Length of the recording's part that was replayed, and of the explained time that it lacks.
@@ -50,8 +53,52 @@ pub(super) struct Tried {
     missing_ns: u64,
     /// Gaps of the recording.
     gaps: usize,
+    /// Requests that were replayed, if the recording has more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_requests: Option<usize>,
+    /// Changes for which the budget had nothing left.
+    #[serde(skip_serializing_if = "is_zero")]
+    untried_changes: usize,
+    /// Commands that try all of it.
+    #[serde(skip)]
+    by_hand: Option<String>,
     /// Changes of each kind, the gentlest first.
     changes: Vec<Change>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// Recording on which changes are tried.
+pub(super) struct Source {
+    /// Name for messages.
+    pub(super) name: String,
+    /// Requests, with what lies between them.
+    pub(super) recording: Recording,
+    /// Bounds of a simulation that nobody has asked for; `None`: it takes as long as it takes.
+    pub(super) bounds: Option<Bounds>,
+}
+
+/// Bounds of a simulation.
+pub(super) struct Bounds {
+    /// True if the recording was cut off to keep them.
+    pub(super) is_cut: bool,
+    /// Cost of all replays, as [`choose::cost`] counts it.
+    pub(super) budget: u64,
+    /// Commands that try all changes on all of the recording.
+    pub(super) by_hand: String,
+}
+
+impl Source {
+    /// Reads the recording that the user has named.
+    pub(super) fn of_file(file: &Path, allow_gaps: bool) -> Result<Source> {
+        Ok(Source {
+            name: file.display().to_string(),
+            recording: recording_file::read(file, allow_gaps)?,
+            bounds: None,
+        })
+    }
 }
 
 /// Change of one VM's objective, with what it brings.
@@ -72,8 +119,11 @@ struct Change {
 }
 
 /// Returns changes of the main cause to be tried, in groups of one kind each, the gentlest of each
-/// group first.
+/// group first; none if there is nothing to improve.
 fn candidates(diagnosis: &Diagnosis) -> Vec<Vec<Change>> {
+    if let Verdict::NotSlower | Verdict::NoRequests = diagnosis.verdict {
+        return Vec::new();
+    }
     let change = |vm: &str, objective: Value, words: String| Change {
         vm: vm.to_owned(),
         objective,
@@ -134,6 +184,11 @@ fn candidates(diagnosis: &Diagnosis) -> Vec<Vec<Change>> {
     groups
 }
 
+/// Returns true if there is a change that could be tried.
+pub(super) fn has_candidates(diagnosis: &Diagnosis) -> bool {
+    !candidates(diagnosis).is_empty()
+}
+
 /// Returns true if a policy enforces a change.
 fn enforces(policy: &PolicySpec, change: &Change) -> bool {
     let enforces = policy.enforces();
@@ -147,9 +202,12 @@ fn enforces(policy: &PolicySpec, change: &Change) -> bool {
 /// Replays of a recording with changed objectives.
 struct Replays<'a> {
     what_if: &'a WhatIf,
-    file: &'a Path,
+    /// Name of the recording.
+    name: &'a str,
     progress: DelayedBar,
     done: u64,
+    /// Cost that is left for further replays, as [`choose::cost`] counts it.
+    budget: u64,
 }
 
 impl Replays<'_> {
@@ -158,28 +216,32 @@ impl Replays<'_> {
         what_if.duration.0 / 1_000_000
     }
 
-    /// Simulates one. Returns the figures of all VMs.
+    /// Simulates one. Returns the figures of all VMs; `None` if the budget ended it.
     fn run(
         &mut self,
         policy: Option<&PolicySpec>,
         objectives: &BTreeMap<usize, Objective>,
-    ) -> Result<Vec<Figures>> {
+    ) -> Result<Option<Vec<Figures>>> {
         let before = self.done * Replays::length(self.what_if);
         self.done += 1;
         let scenario = self.what_if.scenario(policy, objectives);
-        let scenario = scenario.map_err(|error| replay_problem(self.file, error))?;
+        let scenario = scenario.map_err(|error| replay_problem(self.name, error))?;
         let mut world = World::new(scenario, None);
         while !world.is_over() {
             world.step(&mut |_| {});
+            if choose::cost(world.answered(), world.now()) > self.budget {
+                self.budget = 0;
+                return Ok(None);
+            }
             let now = before + world.now().0 / 1_000_000;
             self.progress.set(now, || "the recording".to_owned());
         }
+        self.budget -= choose::cost(world.answered(), world.now());
         let report = world.report();
         let vms = self.what_if.vms.iter().zip(&report.vms);
         let duration = self.what_if.duration;
-        Ok(vms
-            .map(|(vm, report)| Figures::of_simulated(vm, report, duration))
-            .collect())
+        let figures = vms.map(|(vm, report)| Figures::of_simulated(vm, report, duration));
+        Ok(Some(figures.collect()))
     }
 }
 
@@ -188,46 +250,52 @@ fn place(what_if: &WhatIf, vm: &str) -> Option<usize> {
     what_if.vms.iter().position(|it| it.name == vm)
 }
 
-/// Tries what may help on a recording.
-pub(super) fn tried(file: &Path, args: &ExplainArgs, view: &ExplainView) -> Result<Tried> {
-    let Replayed {
-        what_if,
-        missing,
-        gaps,
-    } = replay_of(file, args, view.explained)?;
-    let diagnosis = &view.diagnosis;
-    let Some(victim) = place(&what_if, &diagnosis.vm) else {
+/// Returns the place of the explained VM in a recording of the explained time.
+fn victim(what_if: &WhatIf, name: &str, vm: &str) -> Result<usize> {
+    place(what_if, vm).ok_or_else(|| {
         let names: Vec<&str> = what_if.vms.iter().map(|vm| vm.name.as_str()).collect();
-        let what = format!(
-            "{}: no request of VM {} in the explained time",
-            file.display(),
-            diagnosis.vm
-        );
-        return Err(Problem::new(what)
+        let what = format!("{name}: no request of VM {vm} in the explained time");
+        Problem::new(what)
             .at("--recording")
             .help(format!("it has: {}", names.join(", ")))
-            .into());
-    };
-    let mut groups = match diagnosis.verdict {
-        // There is nothing to improve.
-        Verdict::NotSlower | Verdict::NoRequests => Vec::new(),
-        _ => candidates(diagnosis),
-    };
+            .into()
+    })
+}
+
+/// Tries what may help on a recording.
+pub(super) fn tried(source: &Source, replay: Replayed, view: &ExplainView) -> Result<Tried> {
+    let Replayed {
+        what_if,
+        model,
+        missing,
+    } = replay;
+    let diagnosis = &view.diagnosis;
+    let victim = victim(&what_if, &source.name, &diagnosis.vm)?;
+    let bounds = source.bounds.as_ref();
+    let mut groups = candidates(diagnosis);
     let all = groups.iter().flatten().count() as u64 + 1;
     let mut replays = Replays {
         what_if: &what_if,
-        file,
+        name: &source.name,
         progress: DelayedBar::new(all * Replays::length(&what_if), "simulating"),
         done: 0,
+        budget: bounds.map_or(u64::MAX, |bounds| bounds.budget),
     };
-    let own = replays.run(None, &BTreeMap::new())?;
+    let Some(own) = replays.run(None, &BTreeMap::new())? else {
+        let length = duration(what_if.duration.0);
+        let what = format!("a replay of {length} takes more requests than are simulated unasked");
+        let problem = Problem::new(format!("{}: {what}", source.name));
+        let by_hand = bounds.map(|bounds| bounds.by_hand.as_str());
+        return Err(problem.help(by_hand.unwrap_or_default()).into());
+    };
     let pairs: Vec<_> = (what_if.vms.iter().zip(&own))
         .map(|(vm, figures)| (vm.recorded, *figures))
         .collect();
     let aim_ns = diagnosis.p99_before_ns;
     let aim_ns = aim_ns.map(|p99| (p99 as f64 * GOOD) as u64);
+    let mut untried_changes = 0;
     for group in &mut groups {
-        try_group(group, victim, aim_ns, &mut replays)?;
+        untried_changes += try_group(group, victim, aim_ns, &mut replays)?;
     }
     let changes = groups.into_iter().flatten();
     Ok(Tried {
@@ -235,22 +303,29 @@ pub(super) fn tried(file: &Path, args: &ExplainArgs, view: &ExplainView) -> Resu
         p99_ns: own[victim].p99_ns,
         aim_ns,
         reproduction: Reproduction::new(&pairs),
+        model,
         own_policy: what_if.policy().name().to_owned(),
         replayed_ns: what_if.duration.0,
         missing_ns: missing.0,
-        gaps,
+        gaps: source.recording.gaps.len(),
+        first_requests: bounds
+            .filter(|bounds| bounds.is_cut)
+            .map(|_| source.recording.requests.len()),
+        untried_changes,
+        by_hand: bounds.map(|bounds| bounds.by_hand.clone()),
         changes: changes.filter(|it| it.p99_ns > 0).collect(),
     })
 }
 
-/// Tries changes of one kind until one is good enough; those behind it are removed. What the
-/// recording's own policy does not enforce is tried under `slo`.
+/// Tries changes of one kind until one is good enough; those behind it are removed. Changes that
+/// the recording's own policy does not enforce are tried under `slo`. Returns the number of changes
+/// for which the budget had nothing left.
 fn try_group(
     group: &mut Vec<Change>,
     victim: usize,
     aim_ns: Option<u64>,
     replays: &mut Replays<'_>,
-) -> Result<()> {
+) -> Result<usize> {
     let what_if = replays.what_if;
     let slo = PolicySpec::named("slo").expect("it is registered");
     for index in 0..group.len() {
@@ -266,31 +341,37 @@ fn try_group(
         };
         let changed = objective::merge(&what_if.vms[vm].objective, &change.objective)?;
         let changed = BTreeMap::from([(vm, changed)]);
-        change.p99_ns = replays.run(policy, &changed)?[victim].p99_ns;
+        let Some(figures) = replays.run(policy, &changed)? else {
+            return Ok(group.len() - index);
+        };
+        change.p99_ns = figures[victim].p99_ns;
         if aim_ns.is_some_and(|aim| change.p99_ns <= aim) {
             group.truncate(index + 1);
             break;
         }
     }
-    Ok(())
+    Ok(0)
 }
 
 /// Part of a recording that belongs to the explained time.
-struct Replayed {
-    what_if: WhatIf,
+pub(super) struct Replayed {
+    pub(super) what_if: WhatIf,
+    /// Name of the device model.
+    model: String,
     /// Length of the explained time that the recording lacks.
-    missing: Nanos,
-    gaps: usize,
+    pub(super) missing: Nanos,
 }
 
-/// Reads what a recording has of the explained time.
-fn replay_of(file: &Path, args: &ExplainArgs, explained: SpanView) -> Result<Replayed> {
-    let recording = recording_file::read(file, args.allow_gaps)?;
-    let device = ReplayDevice {
-        model: args.device.as_deref(),
-        profile: args.profile.as_deref(),
-    };
-    let (whole, _) = recording_file::replay(file, &recording, device)?;
+/// Returns the replay of what a recording has of the explained time.
+pub(super) fn replay_of(
+    source: &Source,
+    device: ReplayDevice<'_>,
+    explained: SpanView,
+) -> Result<Replayed> {
+    let Source {
+        name, recording, ..
+    } = source;
+    let (whole, model) = recording_file::replay(name, recording, device)?;
     let started = recording.header.started_unix_ns;
     let [from, to] = [explained.from_ms, explained.to_ms].map(|ms| ms.saturating_mul(1_000_000));
     // The last step of the explained time may be under way.
@@ -307,8 +388,7 @@ fn replay_of(file: &Path, args: &ExplainArgs, explained: SpanView) -> Result<Rep
             time.map_or("an unknown time".to_owned(), |time| time.to_string())
         };
         let what = format!(
-            "{}: recorded from {} to {}, and the explained time is from {} to {}",
-            file.display(),
+            "{name}: recorded from {} to {}, and the explained time is from {} to {}",
             time(started),
             time(started.saturating_add(whole.duration.0)),
             time(from),
@@ -321,8 +401,8 @@ fn replay_of(file: &Path, args: &ExplainArgs, explained: SpanView) -> Result<Rep
     let length = covered.1.since(covered.0);
     Ok(Replayed {
         what_if: whole.part(covered.0, covered.1).what_if,
+        model: model.name,
         missing: Nanos(to.saturating_sub(from)).since(length),
-        gaps: recording.gaps.len(),
     })
 }
 
@@ -338,7 +418,7 @@ impl Tried {
             "(simulated on the recording, which it reproduces within {})",
             percent(error, 1.0)
         );
-        if self.changes.is_empty() {
+        if self.changes.is_empty() && self.untried_changes == 0 {
             return vec![format!(
                 "There was no change to try on the recording {basis}."
             )];
@@ -364,11 +444,30 @@ impl Tried {
         if error > ERROR_MAX {
             sentences.push("Differences that are not clearly larger mean nothing.".to_owned());
         }
-        if self.missing_ns > 0 {
-            sentences.push(format!(
+        match self.first_requests {
+            Some(requests) => sentences.push(format!(
+                "Only the first {} of the explained time, {} requests, were simulated.",
+                duration(self.replayed_ns),
+                count(requests as u64)
+            )),
+            None if self.missing_ns > 0 => sentences.push(format!(
                 "The recording lacks {} of the explained time.",
                 duration(self.missing_ns)
-            ));
+            )),
+            None => {}
+        }
+        if self.untried_changes > 0 {
+            let changes = match self.untried_changes {
+                1 => "1 change was".to_owned(),
+                changes => format!("{changes} changes were"),
+            };
+            sentences.push(format!("{changes} not tried, to answer soon."));
+        }
+        if let (Some(by_hand), true) = (
+            &self.by_hand,
+            self.first_requests.is_some() || self.untried_changes > 0,
+        ) {
+            sentences.push(format!("All of it: {by_hand}."));
         }
         if self.gaps > 0 {
             sentences.push(format!(
@@ -405,6 +504,10 @@ impl Tried {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::problem;
+    use tidegate_api::objective::ObjectiveView;
+    use tidegate_core::request::Op;
+    use tidegate_recording::{DeviceFacts, DiskFacts, Encoder, Header, Request, VmFacts};
 
     fn change(vm: &str, rate: &str, p99_ms: u64) -> Change {
         Change {
@@ -426,10 +529,14 @@ mod tests {
                 throughput_error: 0.01,
                 latency_error: 0.06,
             },
+            model: "hdd-7200-1tb".to_owned(),
             own_policy: "slo".to_owned(),
             replayed_ns: 30_000_000_000,
             missing_ns: 0,
             gaps: 0,
+            first_requests: None,
+            untried_changes: 0,
+            by_hand: Some("`tidegate record dump`".to_owned()),
             changes: vec![
                 change("backup", "80 MB/s", 20),
                 change("backup", "40 MB/s", 8),
@@ -459,5 +566,142 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("not enforced by `fifo`"), "{text}");
+        assert!(!text.contains("All of it"), "{text}");
+        // Bounds left a part out: of the time, and of the changes.
+        tried.first_requests = Some(500_000);
+        let text = tried.sentences().join(" ");
+        let requests = count(500_000);
+        let first = format!(
+            "Only the first 30 s of the explained time, {requests} requests, were simulated."
+        );
+        for part in [&*first, "All of it: `tidegate record dump`."] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("lacks"), "{text}");
+        tried.first_requests = None;
+        for (untried, part) in [(1, "1 change was not"), (4, "4 changes were not")] {
+            tried.untried_changes = untried;
+            let text = tried.sentences().join(" ");
+            assert!(text.contains(part), "{part}: {text}");
+            assert!(text.contains("All of it"), "{text}");
+        }
+        tried.changes.clear();
+        let text = tried.sentences().join(" ");
+        assert!(!text.contains("no change to try"), "{text}");
+    }
+
+    /// Diagnosis of `db`, which `backup` delays at 80 MB/s.
+    fn diagnosis() -> Diagnosis {
+        let finding = json!({
+            "cause": "vm", "vm": "backup", "share": 1.0, "mean_ns": 1, "confidence": "high",
+            "remedies": [{"kind": "limit", "vm": "backup", "bytes_per_s": 40_000_000, "iops": 40}],
+        });
+        let diagnosis = json!({
+            "vm": "db", "verdict": "others", "culprits": ["backup"], "basis": "total",
+            "mean_ns": 1, "p99_before_ns": 1, "stalled_ns": 0, "hung": false, "unanswered": 0,
+            "missed": [], "findings": [finding], "gaps": [],
+        });
+        serde_json::from_value(diagnosis).expect("a diagnosis")
+    }
+
+    /// Recording of two VMs that read from a hard disk at once, for `seconds`.
+    fn recording(seconds: u64) -> Recording {
+        let objective = objective::to_json(&Objective::default());
+        let objective: ObjectiveView = serde_json::from_value(objective).expect("a view");
+        let vm = |number: u32, name: &str| VmFacts {
+            number,
+            name: name.to_owned(),
+            disks: vec![DiskFacts {
+                number,
+                name: name.to_owned(),
+                size_bytes: 1 << 30,
+                at: u64::from(number) << 30,
+            }],
+            objective: objective.clone(),
+            ..VmFacts::default()
+        };
+        let header = Header {
+            device: DeviceFacts {
+                model: Some("hdd-7200-1tb".to_owned()),
+                ..DeviceFacts::default()
+            },
+            vms: vec![vm(0, "db"), vm(1, "backup")],
+            ..Header::default()
+        };
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&header, &mut bytes);
+        for number in 0..seconds * 10 {
+            for disk in 0..2 {
+                let arrived = Nanos(number * 100_000_000);
+                let done = Nanos(arrived.0 + 20_000_000);
+                let request = Request {
+                    disk,
+                    op: Op::Read,
+                    fua: false,
+                    keep_allocated: false,
+                    outcome: Ok(()),
+                    offset: number * 4096,
+                    len: 4096,
+                    arrived,
+                    admitted: arrived,
+                    sent: arrived,
+                    done,
+                };
+                encoder.push(&request, &mut bytes);
+            }
+        }
+        encoder.end(Nanos::from_secs(seconds), &mut bytes);
+        Recording::read(bytes.as_slice(), usize::MAX).expect("a recording")
+    }
+
+    /// Tries changes within a budget.
+    fn tried_within(budget: u64) -> Result<Tried> {
+        let source = Source {
+            name: "the recording".to_owned(),
+            recording: recording(10),
+            bounds: Some(Bounds {
+                is_cut: false,
+                budget,
+                by_hand: "`do it`".to_owned(),
+            }),
+        };
+        let span = SpanView {
+            from_ms: 0,
+            to_ms: 10_000,
+        };
+        let device = ReplayDevice {
+            model: None,
+            profile: None,
+        };
+        let view = ExplainView {
+            asked: span,
+            explained: span,
+            searched: false,
+            device: Some("disk0".to_owned()),
+            sentences: Vec::new(),
+            diagnosis: diagnosis(),
+        };
+        tried(&source, replay_of(&source, device, span)?, &view)
+    }
+
+    #[test]
+    fn a_budget_bounds_the_changes_that_are_tried() {
+        let all = tried_within(u64::MAX).expect("it can be replayed");
+        assert_eq!((all.changes.len(), all.untried_changes), (3, 0));
+        // A replay costs some 200 requests, and 100 for each of ten seconds.
+        let some = tried_within(3000).expect("it can be replayed");
+        assert_eq!((some.changes.len(), some.untried_changes), (1, 2));
+        let none = tried_within(600).expect_err("too little");
+        let text = problem::sentence(&none);
+        assert!(text.contains("a replay of 10 s takes more"), "{text}");
+        assert!(text.contains("`do it`"), "{text}");
+    }
+
+    #[test]
+    fn there_is_nothing_to_try_for_a_vm_that_is_as_fast_as_usual() {
+        let mut diagnosis = diagnosis();
+        assert!(has_candidates(&diagnosis));
+        diagnosis.verdict = Verdict::NotSlower;
+        assert!(!has_candidates(&diagnosis));
     }
 }

@@ -1,15 +1,27 @@
 //! `tidegate explain`: why a VM was slow, and what would have helped.
 
 mod counterfactual;
+mod recorded;
 
 use anyhow::Result;
 use serde_json::Value;
 use tidegate_api::explain::ExplainView;
 use tidegate_api::query::{ExplainQuery, percent_encode};
 
+use self::counterfactual::Source;
+use self::recorded::Attempt;
 use crate::args::ExplainArgs;
 use crate::client::{Client, read};
 use crate::output::Output;
+use crate::recording_file::ReplayDevice;
+
+/// Returns the device on which changes are tried.
+fn simulated_device(args: &ExplainArgs) -> ReplayDevice<'_> {
+    ReplayDevice {
+        model: args.device.as_deref(),
+        profile: args.profile.as_deref(),
+    }
+}
 
 pub(super) fn run(args: &ExplainArgs, client: &Client, out: Output) -> Result<()> {
     let query = ExplainQuery {
@@ -19,20 +31,33 @@ pub(super) fn run(args: &ExplainArgs, client: &Client, out: Output) -> Result<()
     let path = format!("/v1/vms/{}/explain{query}", percent_encode(&args.vm));
     let mut answer = client.get(&path)?;
     let view: ExplainView = read(answer.clone())?;
-    let tried = match &args.recording {
-        Some(file) => Some(counterfactual::tried(file, args, &view)?),
-        None => None,
+    let attempt = match &args.recording {
+        Some(file) => {
+            let source = Source::of_file(file, args.allow_gaps)?;
+            let replay =
+                counterfactual::replay_of(&source, simulated_device(args), view.explained)?;
+            Attempt::Tried(Box::new(counterfactual::tried(&source, replay, &view)?))
+        }
+        None if args.no_simulate => Attempt::Nothing,
+        None => recorded::attempt(args, &view, client),
     };
     if out.is_json() {
+        let field = match attempt {
+            Attempt::Tried(tried) => Some(("simulated", serde_json::to_value(tried)?)),
+            Attempt::Lacking(why) => Some(("not_simulated", Value::String(why))),
+            Attempt::Nothing => None,
+        };
         // Fields of a newer daemon stay.
-        if let (Some(tried), Value::Object(fields)) = (tried, &mut answer) {
-            fields.insert("simulated".to_owned(), serde_json::to_value(tried)?);
+        if let (Some((name, value)), Value::Object(fields)) = (field, &mut answer) {
+            fields.insert(name.to_owned(), value);
         }
         return out.json(&answer);
     }
     let mut lines = view.sentences;
-    if let Some(tried) = tried {
-        lines.extend(tried.sentences());
+    match attempt {
+        Attempt::Tried(tried) => lines.extend(tried.sentences()),
+        Attempt::Lacking(why) => lines.push(why),
+        Attempt::Nothing => {}
     }
     Ok(out.text(&format!("{}\n", lines.join("\n")))?)
 }

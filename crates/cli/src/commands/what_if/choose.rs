@@ -25,10 +25,8 @@ use crate::output::Output;
 use crate::problem::Problem;
 use crate::progress::DelayedBar;
 use crate::rate_table::mb_per_s;
+use crate::recording_file::REQUESTS_PER_S;
 
-/// Requests that are simulated for each second of the budget: about what a core of an ordinary
-/// machine does.
-const REQUESTS_PER_S: u64 = 250_000;
 /// Part of an objective that limits a VM: what was given is not changed.
 const LIMIT: &str = "limit";
 
@@ -65,7 +63,7 @@ pub(super) fn run(
         policies: policies(args, &before.policy),
         fixed: what_if.vms.iter().map(|vm| is_given(&vm.name)).collect(),
     };
-    let wrong = |error| problem(&args.recording, error);
+    let wrong = |error| problem(args.recording.display(), error);
     let choice = search(what_if, &before, &options, args.jobs).map_err(wrong)?;
     export(args, what_if, &choice)?;
     // A part begins without the requests that were outstanding: the whole is the better measure.
@@ -144,7 +142,7 @@ fn export(args: &WhatIfArgs, what_if: &WhatIf, choice: &Choice) -> Result<()> {
     let objectives = part.vms.iter().enumerate();
     let objectives = objectives.map(|(local, &vm)| (local, choice.after.objectives[vm]));
     let scenario = (part.what_if).scenario(Some(&choice.after.policy), &objectives.collect());
-    let scenario = scenario.map_err(|error| problem(&args.recording, error))?;
+    let scenario = scenario.map_err(|error| problem(args.recording.display(), error))?;
     simulate(scenario, &exports, false, |_| {})?;
     Ok(())
 }

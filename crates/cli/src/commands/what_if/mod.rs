@@ -37,8 +37,9 @@ pub(super) fn run(args: &WhatIfArgs, out: Output) -> Result<()> {
         model: args.device.as_deref(),
         profile: args.profile.as_deref(),
     };
-    let (mut what_if, model) = recording_file::replay(&args.recording, &recording, device)?;
-    let wrong = |error| problem(&args.recording, error);
+    let (mut what_if, model) =
+        recording_file::replay(args.recording.display(), &recording, device)?;
+    let wrong = |error| problem(args.recording.display(), error);
     what_if.seed = args.seed;
     let missing = Missing {
         gaps: recording.gaps.len(),
