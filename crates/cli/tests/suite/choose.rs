@@ -89,7 +89,7 @@ fn settings_are_chosen_judged_and_given_as_commands() {
 
     let text = stdout(&tidegate(&arguments));
     for part in [
-        "Searched 0 s to 24 s; judged on 24 s to 40 s, which the search did not see.",
+        "Searched 4 s to 24 s; judged on 24 s to 40 s, which the search did not see.",
         "backup: has no limit",
         "web: its limit never held back",
         "All promises are kept.",

@@ -4,6 +4,7 @@
 //! once they are in force. With `--nocapture` it prints what the commands say, as docs/explain.md
 //! has it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -45,6 +46,10 @@ objective = { limit = "60 IOPS" }
 [[vm.disk]]
 size = "40 GiB"
 "#;
+
+/// Least part of the seconds in which a promise is kept, in percent: on a busy machine a guest is
+/// late now and then.
+const KEPT_PERCENT: u64 = 90;
 
 /// VMs whose limit never binds.
 const WEB: [&str; 6] = ["web1", "web2", "web3", "web4", "web5", "web6"];
@@ -99,22 +104,80 @@ fn begin_backup(dir: &Path, guests: &mut Guests) {
     }
 }
 
-/// Seconds in which etcd's latency bound was kept and missed.
+/// Seconds in which a part of an objective was kept and missed.
+#[derive(Clone, Copy, Default, Debug)]
 struct Kept {
     kept_s: u64,
     missed_s: u64,
 }
 
-fn kept(daemon: &Daemon) -> Kept {
-    let view = daemon.json(&["vm", "show", "etcd"]);
-    let parts = view["attainment"].as_array().expect("a list");
-    let latency = parts.iter().find(|it| it["part"] == "latency");
-    let latency = latency.expect("a latency is promised");
-    let seconds = |key: &str| latency[key].as_u64().expect("a count");
-    Kept {
-        kept_s: seconds("kept_s"),
-        missed_s: seconds("missed_s"),
+impl Kept {
+    fn since(self, before: Kept) -> Kept {
+        Kept {
+            kept_s: self.kept_s - before.kept_s,
+            missed_s: self.missed_s - before.missed_s,
+        }
     }
+}
+
+/// Returns the daemon's attainment of all parts of a VM's objective, by their names.
+fn attainment(daemon: &Daemon, vm: &str) -> BTreeMap<String, Kept> {
+    let view = daemon.json(&["vm", "show", vm]);
+    // A VM without promises has none.
+    let parts = view["attainment"].as_array().cloned().unwrap_or_default();
+    let part = |part: &Value| {
+        let seconds = |key: &str| part[key].as_u64().expect("a count");
+        let kept = Kept {
+            kept_s: seconds("kept_s"),
+            missed_s: seconds("missed_s"),
+        };
+        (part["part"].as_str().expect("a name").to_owned(), kept)
+    };
+    parts.iter().map(part).collect()
+}
+
+/// Returns the attainment of etcd's latency bound.
+fn kept(daemon: &Daemon) -> Kept {
+    attainment(daemon, "etcd")["latency"]
+}
+
+/// Waits until what was waiting before the change has gone: two seconds in a row are kept.
+fn settle(daemon: &Daemon) {
+    let mut since = kept(daemon);
+    until("two kept seconds", || {
+        let now = kept(daemon);
+        if now.missed_s > since.missed_s {
+            since = now;
+        }
+        now.kept_s >= since.kept_s + 2
+    });
+}
+
+/// Asserts that all promises are kept for so many seconds, by the daemon's own attainment.
+fn assert_kept(daemon: &Daemon, seconds: u64) {
+    let all = || -> Vec<(&str, BTreeMap<String, Kept>)> {
+        let vms = WEB.into_iter().chain(["etcd", "mail"]);
+        vms.map(|vm| (vm, attainment(daemon, vm))).collect()
+    };
+    let before = all();
+    let begun = kept(daemon);
+    until("the promises are in force for long enough", || {
+        let so_far = kept(daemon).since(begun);
+        so_far.kept_s + so_far.missed_s >= seconds
+    });
+    let mut judged = 0;
+    for ((vm, before), (_, after)) in before.iter().zip(all()) {
+        for (part, after) in after {
+            let kept = after.since(before.get(&part).copied().unwrap_or_default());
+            println!("{vm}: {part} {kept:?}");
+            judged += kept.kept_s + kept.missed_s;
+            assert!(
+                kept.kept_s * 100 >= (kept.kept_s + kept.missed_s) * KEPT_PERCENT,
+                "{vm}: {part} {kept:?}"
+            );
+        }
+    }
+    assert!(judged >= seconds, "{judged}");
 }
 
 /// Prints what a command says.
@@ -135,9 +198,12 @@ fn assert_explained(daemon: &Daemon, recording: &str) {
     show(daemon, &["explain", "etcd"]);
     show(daemon, &["interference"]);
     show(daemon, &["explain", "web1", "-o", "json"]);
-    let tried = show(daemon, &["explain", "web1", "--recording", recording]);
-    assert!(tried.contains(" on `backup` would "), "{tried}");
-    assert!(tried.contains("(simulated on the recording"), "{tried}");
+    // The daemon's own recording, and what a dump has of it.
+    let dumped = ["explain", "web1", "--recording", recording];
+    for tried in [show(daemon, &["explain", "web1"]), show(daemon, &dumped)] {
+        assert!(tried.contains(" on `backup` would "), "{tried}");
+        assert!(tried.contains("(simulated on the recording"), "{tried}");
+    }
 }
 
 /// Runs commands as they are printed, against the daemon.
@@ -150,8 +216,8 @@ fn run<'a>(daemon: &Daemon, commands: impl Iterator<Item = &'a Value>) {
     }
 }
 
-#[test]
-fn nine_vms_on_one_spindle_get_what_they_need_live() {
+/// Tells the story; promises are in force for so many seconds in its end.
+fn tell(in_force_s: u64) {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     std::fs::write(dir.join("t.toml"), config()).expect("writable");
@@ -165,7 +231,7 @@ fn nine_vms_on_one_spindle_get_what_they_need_live() {
     let begun = SystemTime::now().duration_since(UNIX_EPOCH);
     let begun = begun.expect("after 1970").as_secs().to_string();
     begin_backup(dir, &mut guests);
-    until("three windows with it", || windows(&daemon) >= 6);
+    until("two windows with it", || windows(&daemon) >= 5);
     let before = kept(&daemon);
     assert!(before.missed_s > before.kept_s, "{}", before.kept_s);
 
@@ -186,16 +252,20 @@ fn nine_vms_on_one_spindle_get_what_they_need_live() {
     run(&daemon, commands.iter());
     // Limits that never bind may be removed as well.
     run(&daemon, findings.iter().filter_map(|it| it.get("command")));
-
-    let mut since = kept(&daemon);
-    until("etcd's promise is kept in 12 of 14 s", || {
-        let now = kept(&daemon);
-        if now.missed_s > since.missed_s + 2 {
-            since = kept(&daemon);
-        }
-        now.kept_s >= since.kept_s + 12
-    });
+    settle(&daemon);
+    assert_kept(&daemon, in_force_s);
     show(&daemon, &["vm", "show", "etcd"]);
     guests.end();
     daemon.stop();
+}
+
+#[test]
+fn nine_vms_on_one_spindle_get_what_they_need_live() {
+    tell(20);
+}
+
+#[test]
+#[ignore = "promises are in force for 90 s"]
+fn nine_vms_on_one_spindle_keep_what_they_need_live() {
+    tell(90);
 }

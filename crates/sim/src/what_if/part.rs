@@ -5,9 +5,10 @@ use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_workload::dependence::Span;
-use tidegate_workload::trace::Record;
+use tidegate_workload::trace::{Record, Took};
 
-/// Requests of a recording that arrived in a range of time, with the VMs and settings of that time.
+/// Requests of a recording that arrived in a range of time or were outstanding when it began, with
+/// the VMs and settings of that time.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Replay of the part, whose time begins at `from`.
@@ -22,7 +23,8 @@ pub struct Part {
 
 impl WhatIf {
     /// Returns the part of the recording from `from` to before `to`. Whether a VM waits for answers
-    /// is as the whole recording tells; requests that were outstanding at `from` are left out.
+    /// is as the whole recording tells. Requests that were outstanding at `from` arrive then: other
+    /// settings that come into force have to serve them, too.
     ///
     /// # Panics
     /// If `to` is not after `from`.
@@ -134,15 +136,28 @@ impl RecordedVm {
         &self.requests[begin..end]
     }
 
+    /// Returns the requests that arrived before `from` and were answered later, as if they arrived
+    /// then.
+    fn outstanding(&self, from: Nanos) -> impl Iterator<Item = Record> {
+        let earlier = self.between(Nanos::ZERO, from).iter();
+        earlier.filter_map(move |request| {
+            let ends = request.at + request.took.get()?;
+            (ends > from).then(|| Record {
+                at: Nanos::ZERO,
+                took: Took::new(ends.since(from)),
+                ..*request
+            })
+        })
+    }
+
     /// Returns the part of the VM from `from` to before `to`; `None` if it has no request then.
     fn part(&self, from: Nanos, to: Nanos) -> Option<RecordedVm> {
         let arrives = self.arrives.since(from);
-        let requests: Vec<Record> = (self.between(from, to).iter())
-            .map(|request| Record {
-                at: request.at.since(from),
-                ..*request
-            })
-            .collect();
+        let arrived = self.between(from, to).iter().map(|request| Record {
+            at: request.at.since(from),
+            ..*request
+        });
+        let requests: Vec<Record> = self.outstanding(from).chain(arrived).collect();
         if requests.is_empty() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Search for settings that keep all promises of a recording.
 //!
 //! ```text
-//!   recording  |------- searched, 60 % -------|-- judged, 40 % --|
+//!   recording  |-|---- searched, up to 60 % --|-- judged, 40 % --|
 //!                    [== busiest slice ==]
 //!
 //!   diagnosis: limits that hurt, neighbours without a limit   (one change at a time)
@@ -12,7 +12,7 @@
 //!
 //! Settings are compared by the promises that they miss, then by how much, then by the throughput
 //! that they take from VMs. Each change counts as 2 % of throughput, so that one that is not needed
-//! is not made. The result is judged on the rest of the recording, of which the search knows
+//! is not made, and promises that the policy does not enforce as up to 20 %. The result is judged on the rest of the recording, of which the search knows
 //! nothing.
 //!
 //! The budget is counted in simulated requests and seconds, not in time: the same recording and
@@ -39,8 +39,13 @@ use tidegate_core::policy::Policy as _;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// Part of the recording that is searched, in percent; the rest is judged.
+/// Part of the recording up to which it is searched, in percent; the rest is judged.
 const SEARCHED_PERCENT: u64 = 60;
+/// Part of the recording that is left out, in percent, and the longest time of it: of the requests
+/// that waited when the recording began only those are known that arrived in it, and settings are
+/// judged with what waits for them.
+const SKIPPED_PERCENT: u64 = 10;
+const SKIPPED_MAX_S: u64 = 5;
 /// Shortest recording that has room for two parts.
 pub const SHORTEST: Nanos = Nanos::from_secs(10);
 /// Shortest slice: less has too few whole seconds to judge by.
@@ -121,9 +126,10 @@ pub fn choose(
         return Err(WhatIfError::TooShort(what_if.duration));
     }
     // Whole seconds, by which promises are judged.
-    let seconds = what_if.duration.0 / Nanos::SECOND.0 * SEARCHED_PERCENT / 100;
-    let middle = Nanos::from_secs(seconds);
-    let (searched, held_out) = ((Nanos::ZERO, middle), (middle, what_if.duration));
+    let at = |percent| what_if.duration.0 / Nanos::SECOND.0 * percent / 100;
+    let first = Nanos::from_secs(at(SKIPPED_PERCENT).min(SKIPPED_MAX_S));
+    let middle = Nanos::from_secs(at(SEARCHED_PERCENT));
+    let (searched, held_out) = ((first, middle), (middle, what_if.duration));
     let fixed: Vec<bool> = (what_if.vms.iter().zip(&options.fixed))
         .map(|(vm, given)| *given || !vm.stays())
         .collect();

@@ -10,6 +10,10 @@ use tidegate_policies::policy::PolicySpec;
 /// that is smaller is not worth a change.
 const CHANGE_COST: f64 = 0.02;
 
+/// Cost of promises that the policy does not enforce, if all are such, as a part of the VMs'
+/// throughput: they are kept only as long as the load stays as it was recorded.
+const UNENFORCED_COST: f64 = 0.2;
+
 /// Promises as places of VMs and names of parts.
 pub(super) type Promises = Vec<(usize, &'static str)>;
 
@@ -48,6 +52,24 @@ impl Settings {
         let params = self.policy.params().iter().zip(other.policy.params());
         objectives + params.filter(|(ours, theirs)| ours != theirs).count()
     }
+
+    /// Returns the part of the promised rates and latency bounds that the policy does not enforce.
+    fn unenforced(&self) -> f64 {
+        use tidegate_core::policy::Policy as _;
+        let enforces = self.policy.enforces();
+        let (mut promised, mut unenforced) = (0u32, 0u32);
+        for objective in &self.objectives {
+            for (is_none, is_enforced) in [
+                (objective.reservation.is_none(), enforces.reservation),
+                (objective.target.is_none(), enforces.target),
+                (objective.latency.is_none(), enforces.latency),
+            ] {
+                promised += u32::from(!is_none);
+                unenforced += u32::from(!is_none && !is_enforced);
+            }
+        }
+        f64::from(unenforced) / f64::from(promised.max(1))
+    }
 }
 
 /// Results of a replay.
@@ -76,8 +98,8 @@ pub(super) struct Score {
     pub(super) missed: usize,
     /// Sum over these of the part of the seconds that were missed.
     shortfall: f64,
-    /// Throughput lost against the settings in force, as a mean over all VMs, and the cost of
-    /// changes.
+    /// Throughput lost against the settings in force, as a mean over all VMs, the cost of changes
+    /// and that of promises that the policy does not enforce.
     loss: f64,
 }
 
@@ -170,7 +192,7 @@ impl Outcome {
         Score {
             missed: missed.len(),
             shortfall: missed.into_iter().map(missed_part).fold(0.0, |a, b| a + b),
-            loss: mean + changes * CHANGE_COST,
+            loss: mean + changes * CHANGE_COST + settings.unenforced() * UNENFORCED_COST,
         }
     }
 }
