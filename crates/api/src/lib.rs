@@ -13,6 +13,8 @@
 //! | `PUT /v1/devices/{name}/policy` | [`PolicyRequest`], or a name | [`DeviceView`] |
 //! | `PUT /v1/devices/{name}/recording` | [`RecordingRequest`] | [`RecordingsView`] |
 //! | `GET /v1/recordings` | | [`RecordingsView`] |
+//! | `POST /v1/whatif` | [`WhatIfRequest`] | [`WhatIfView`] |
+//! | `GET /v1/whatif`, `DELETE` | | [`WhatIfView`] |
 //! | `GET /v1/events` | | server-sent events with [`LiveView`] |
 //! | `GET /v1/vms` | | list of [`VmView`] |
 //! | `GET /v1/vms/{name}` | | [`VmView`] |
@@ -44,7 +46,8 @@
 //! | any, with a status of 400 or more | | [`ErrorBody`] |
 //!
 //! Not covered: `GET` and `PUT /v1/vms/{name}/learnt` carry a binary file that only the daemon
-//! reads, `GET /v1/devices/{name}/recording` a recording, and `GET /metrics` Prometheus text.
+//! reads, `GET /v1/devices/{name}/recording` a recording, `GET /v1/report` and
+//! `GET /v1/whatif/report` pages for a browser, and `GET /metrics` Prometheus text.
 //! [`query`] has the parameters behind `?`.
 //!
 //! Measured figures carry their unit in their name: `_ns` nanoseconds, `_s` seconds, `_bytes`
@@ -84,6 +87,8 @@
 //! [`InterferenceView`]: interference::InterferenceView
 //! [`LiveView`]: live::LiveView
 //! [`HistoryStatusView`]: history::HistoryStatusView
+//! [`WhatIfRequest`]: what_if::WhatIfRequest
+//! [`WhatIfView`]: what_if::WhatIfView
 //! [`ErrorBody`]: error::ErrorBody
 
 pub mod access;
@@ -108,6 +113,7 @@ pub mod stats;
 pub mod transfer;
 pub mod tuning;
 pub mod vm;
+pub mod what_if;
 
 #[cfg(test)]
 mod test_json {

@@ -206,6 +206,24 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
     }
 }
 
+/// Returns an error as the control API has it.
+pub(crate) fn for_api(error: &anyhow::Error) -> ApiProblem {
+    let own = error.downcast_ref::<Problem>();
+    let several = error.downcast_ref::<Problems>();
+    if let Some(problem) = own.or_else(|| several?.0.first()) {
+        return ApiProblem {
+            what: problem.what.clone(),
+            at: problem.at.clone().unwrap_or_default(),
+            allowed: problem.help.clone(),
+        };
+    }
+    ApiProblem {
+        what: text(error).trim_start_matches("error: ").trim().to_owned(),
+        at: String::new(),
+        allowed: None,
+    }
+}
+
 /// Returns the text of an error: message, causes, place and help.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     // Errors of these types print their own places and help.

@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +30,13 @@ pub(crate) fn read(path: &Path, allow_gaps: bool) -> Result<Recording> {
     let name = path.display();
     let file =
         File::open(path).map_err(|error| Problem::new(format!("cannot read {name}: {error}")))?;
-    let recording = Recording::read(file, REQUESTS_MAX)
+    read_from(file, path, allow_gaps)
+}
+
+/// Reads a recording from `from`; one with gaps only if that is allowed. `path` is its name.
+pub(crate) fn read_from(from: impl Read, path: &Path, allow_gaps: bool) -> Result<Recording> {
+    let name = path.display();
+    let recording = Recording::read(from, REQUESTS_MAX)
         .map_err(|error| Problem::new(format!("{name}: {error}")))?;
     if !allow_gaps {
         refuse_gaps(name, &recording)?;

@@ -15,7 +15,7 @@ mod table;
 
 pub use csv::csv_record;
 pub use matrix::Matrix;
-pub use page::Page;
+pub use page::{Page, page_style};
 pub use plot::{
     Agreement, Axis, Bars, Glyphs, Intervals, Pairs, Plot, Point, Screen, Series, State, Timeline,
     Unit, svg,

@@ -187,13 +187,18 @@ impl Page {
              content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
              <meta name=\"viewport\" content=\"width=device-width\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title}</title>\n<style>\n{RULES}{}{}</style>\n</head>\n<body>\n<main>\n\
+             <title>{title}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n\
              <h1>{title}</h1>\n<nav>{contents}</nav>\n{}</main>\n</body>\n</html>\n",
-            matrix::RULES,
-            style_sheet(),
+            page_style(),
             self.body
         )
     }
+}
+
+/// Returns the content of the style element that every page has, for content policies that allow it
+/// by its hash.
+pub fn page_style() -> String {
+    format!("\n{RULES}{}{}", matrix::RULES, style_sheet())
 }
 
 /// Returns text as HTML on one line, without characters that turn its direction around.

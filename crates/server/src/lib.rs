@@ -12,6 +12,7 @@ mod attainment_record;
 pub mod backing;
 mod blocking_call;
 pub mod buffer;
+pub mod calculation;
 pub mod command;
 pub mod config;
 pub mod connections;

@@ -538,6 +538,9 @@ Examples:
     /// Replay a recording under other policies and objectives, in virtual time
     #[command(after_help = what_if::HELP)]
     Whatif(WhatIfArgs),
+    /// Make a what-if run or a report for the daemon, which starts this command
+    #[command(hide = true)]
+    Calculate,
     /// Simulate vCPU schedulers of a host, in virtual time
     #[command(subcommand)]
     Vcpu(VcpuCommand),

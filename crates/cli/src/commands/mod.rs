@@ -3,6 +3,7 @@
 mod agent;
 mod attainment;
 mod bench;
+mod calculate;
 mod check;
 mod compare;
 mod daemon_process;
@@ -83,6 +84,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Place(command) => place::run(&command, out),
         Command::Trace(command) => trace::run(command, out),
         Command::Whatif(args) => what_if::run(&args, out),
+        Command::Calculate => calculate::run(),
         Command::Vcpu(VcpuCommand::List) => vcpu::list(out),
         Command::Vcpu(VcpuCommand::Compare(args)) => vcpu::compare(&args, out),
         Command::Vcpu(VcpuCommand::Sim(args)) => vcpu::sim(&args, out),

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::document;
+use tidegate_server::calculation::Program;
 use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded};
 use tidegate_server::control::{SocketError, Sockets};
 use tidegate_server::daemon::Stopped;
@@ -35,6 +36,7 @@ async fn serve(config: Config) -> Result<Stopped> {
     let (devices, vms) = (config.devices.len(), config.vms.len());
     let open = |config: &Config| {
         let sockets = Sockets::bind(config).map_err(|error| no_socket(&error))?;
+        let sockets = sockets.with_calculations(config, Program::this(&["calculate"]));
         sockets.log();
         tell_default_policy(config);
         Ok(sockets)

@@ -2,6 +2,7 @@
 
 mod access;
 mod agent;
+mod calculations;
 mod check_persisted;
 mod choose;
 mod cli;

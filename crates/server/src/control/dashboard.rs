@@ -41,9 +41,8 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
     connect-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'; \
     form-action 'none'";
 
-/// Headers of every answer.
-const HEADERS: [(HeaderName, &str); 6] = [
-    (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+/// Headers of every answer, beside its content policy.
+const HEADERS: [(HeaderName, &str); 5] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (X_FRAME_OPTIONS, "DENY"),
     (REFERRER_POLICY, "no-referrer"),
@@ -109,6 +108,9 @@ async fn guard(State(host_names): State<Arc<[String]>>, request: Request, next: 
         Err(refusal) => refusal.into_response(),
     };
     let headers = answer.headers_mut();
+    // A report has a content policy of its own, which allows less.
+    let policy = HeaderValue::from_static(CONTENT_POLICY);
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(policy);
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }

@@ -316,7 +316,8 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {}", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
         "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, \
-         /v1/recordings, /v1/stats, /v1/events, /v1/history, /v1/tokens, /healthz or /metrics",
+         /v1/recordings, /v1/whatif, /v1/report, /v1/stats, /v1/events, /v1/history, /v1/tokens, \
+         /healthz or /metrics",
     )
 }
 
@@ -325,7 +326,7 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
         "GET to read; PUT .../policy and .../recording, PATCH .../objective, PUT .../learnt, \
          PUT and DELETE .../job, POST and DELETE .../schedule and .../faults, POST /v1/tokens, \
-         DELETE /v1/tokens/{name} and .../known, PUT and DELETE /v1/vms/{name} and PUT, PATCH and \
-         DELETE .../disks/{export} to change",
+         DELETE /v1/tokens/{name} and .../known, POST and DELETE /v1/whatif, PUT and DELETE \
+         /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

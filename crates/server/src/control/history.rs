@@ -120,7 +120,11 @@ fn steps_of(
 }
 
 impl<P: Plane> Api<P> {
-    fn history(&self) -> ApiResult<Arc<History>> {
+    /// Returns the history.
+    ///
+    /// # Errors
+    /// 409 if it is turned off.
+    pub(super) fn history(&self) -> ApiResult<Arc<History>> {
         self.plane.history().ok_or_else(|| {
             let what = "the history is turned off in the configuration";
             ApiError::new(StatusCode::CONFLICT, what, "history")

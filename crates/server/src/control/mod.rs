@@ -23,6 +23,7 @@ mod handlers;
 mod history;
 mod learnt_vm_state;
 mod openapi;
+mod pages;
 mod path;
 mod plane;
 mod put_conflicts;
@@ -41,18 +42,23 @@ mod transfers;
 pub mod view;
 mod vms_and_disks;
 mod watched_stream;
+mod what_if;
 
+use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use tidegate_api::health::Reason;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, Semaphore};
 
-use error::ApiResult;
+use error::{ApiError, ApiResult};
 use events::Events;
 use schedule::{Clock, Held};
 use shared::Shared;
+use what_if::WhatIfRuns;
 
+use crate::calculation::Program;
 use crate::command::DeviceSnapshot;
 use crate::tokens::Tokens;
 
@@ -86,6 +92,19 @@ pub(crate) struct Api<P> {
     health: Shared<Vec<Reason>>,
     /// Subscribers of `/v1/events`.
     events: Events,
+    maker: Option<Arc<Maker>>,
+    what_ifs: WhatIfRuns,
+    /// Permits of reports that are made.
+    reports: Arc<Semaphore>,
+}
+
+/// Means of making what-if runs and reports.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    /// Program that makes calculations.
+    program: Program,
+    /// Control socket of this daemon, which the program asks.
+    socket: PathBuf,
 }
 
 impl<P> Api<P> {
@@ -100,6 +119,9 @@ impl<P> Api<P> {
             snapshots: Shared::exact(),
             health: Shared::exact(),
             events: Events::new(events::SUBSCRIBERS_MAX),
+            maker: None,
+            what_ifs: WhatIfRuns::default(),
+            reports: Arc::new(Semaphore::new(pages::REPORTS_MAX)),
         }
     }
 
@@ -112,6 +134,23 @@ impl<P> Api<P> {
     /// Replaces the events, which have no subscribers yet.
     fn with_events(self, events: Events) -> Api<P> {
         Api { events, ..self }
+    }
+
+    /// Adds the means of what-if runs and reports, which cannot be made without.
+    fn with_maker(self, maker: Option<Maker>) -> Api<P> {
+        let maker = maker.map(Arc::new);
+        Api { maker, ..self }
+    }
+
+    /// Returns the means of what-if runs and reports.
+    ///
+    /// # Errors
+    /// 503 if the daemon has none, because it is part of another program.
+    fn maker(&self) -> ApiResult<&Maker> {
+        self.maker.as_deref().ok_or_else(|| {
+            let what = "this daemon makes no what-if runs and reports: it is not `tidegate serve`";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "daemon")
+        })
     }
 
     /// Returns the VMs whose schedules are not in force, with the reasons.

@@ -30,7 +30,7 @@ pub(super) const SWITCH: &str = "{\"on\": true}";
 /// Pieces of a dump that wait for the client, some 64 KiB each.
 const PIECES: usize = 4;
 
-fn refused(error: &RecordingError) -> ApiError {
+pub(super) fn refused(error: &RecordingError) -> ApiError {
     if let RecordingError::NoAnswer(_) | RecordingError::Busy = error {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         return ApiError::new(status, error.to_string(), "recording");
@@ -78,7 +78,7 @@ fn time(name: &str, text: Option<&str>, now: &Zoned, default: u64) -> ApiResult<
 }
 
 /// Returns the range of a query at a time.
-fn range(query: &RecordingQuery, now: &Zoned) -> ApiResult<Range> {
+pub(super) fn range(query: &RecordingQuery, now: &Zoned) -> ApiResult<Range> {
     let range = Range {
         from: time("from", query.from.as_deref(), now, 0)?,
         to: time("to", query.to.as_deref(), now, u64::MAX)?,

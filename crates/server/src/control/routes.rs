@@ -32,13 +32,14 @@ use tidegate_api::recording::{RecordingRequest, RecordingsView};
 use tidegate_api::stats::StatsView;
 use tidegate_api::transfer::{TransferRequest, VmTransfersView};
 use tidegate_api::vm::{Removed, VmRequest, VmView};
+use tidegate_api::what_if::{WhatIfRequest, WhatIfView};
 
 use super::openapi::{Description, about, document_json};
 use super::plane::Plane;
 use super::{
     Api, BODY_BYTES_MAX, access, events, explain, faults, handlers as h, history,
-    learnt_vm_state as l, recordings as r, schedule as s, tokens, transfers as t,
-    vms_and_disks as v,
+    learnt_vm_state as l, pages, recordings as r, schedule as s, tokens, transfers as t,
+    vms_and_disks as v, what_if as w,
 };
 use crate::metrics;
 
@@ -86,6 +87,7 @@ pub(super) fn routes<P: Plane>() -> Vec<Route<P>> {
     routes.extend(disks());
     routes.extend(faults());
     routes.extend(tokens());
+    routes.extend(calculations());
     routes
 }
 
@@ -383,6 +385,42 @@ fn tokens<P: Plane>() -> Vec<Route<P>> {
         route(ADMIN, GET, "/v1/tokens", tokens::list::<P>, list),
         route(ADMIN, POST, "/v1/tokens", tokens::add::<P>, add),
         route(ADMIN, DELETE, TOKEN, tokens::revoke::<P>, revoke),
+    ]
+}
+
+/// Routes of what a process beside the daemon makes.
+fn calculations<P: Plane>() -> Vec<Route<P>> {
+    const WHAT_IF: &str = "/v1/whatif";
+    let show = about(
+        "show_what_if",
+        "The last what-if run, and what bounds a run.",
+    )
+    .answers::<WhatIfView>();
+    let start = about(
+        "start_what_if",
+        "Starts a what-if run: a recorded span is replayed.",
+    )
+    .takes::<WhatIfRequest>(w::EXAMPLE)
+    .answers_with::<WhatIfView>(StatusCode::ACCEPTED);
+    let cancel = about("cancel_what_if", "Cancels the what-if run.").answers::<WhatIfView>();
+    let page = about(
+        "what_if_report",
+        "Report of the last what-if run, a page for a browser.",
+    )
+    .answers_as("text/html");
+    let report = about(
+        "report",
+        "Report of the history in a span, a page for a browser.",
+    )
+    .query::<ExplainQuery>()
+    .answers_as("text/html");
+    vec![
+        route(READ, GET, WHAT_IF, w::show::<P>, show),
+        // Takes CPU time and memory of the host, within bounds.
+        route(OPERATE, POST, WHAT_IF, w::start::<P>, start),
+        route(OPERATE, DELETE, WHAT_IF, w::cancel::<P>, cancel),
+        route(READ, GET, "/v1/whatif/report", w::page::<P>, page),
+        route(READ, GET, "/v1/report", pages::report::<P>, report),
     ]
 }
 

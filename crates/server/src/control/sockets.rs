@@ -4,9 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use tokio::task::JoinSet;
 
-use super::Api;
 use super::access::{Caller, Rules};
 use super::connections::{CONNECTIONS_MAX, Connections, places};
 use super::dashboard::{self, VISITORS_MAX};
@@ -16,6 +16,8 @@ use super::routes;
 use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
 use super::tls_clients::TlsClients;
+use super::{Api, Maker};
+use crate::calculation::Program;
 use crate::config::{
     Config, ControlListenConfig, DashboardConfig, ListenAddress, Place, SocketOwner,
 };
@@ -41,6 +43,8 @@ pub struct Sockets {
     /// that handshakes with one delay none with the other.
     control_tls: TlsListeners,
     metrics_tls: TlsListeners,
+    /// Program that makes what-if runs and reports, and the socket that it asks.
+    maker: Option<Maker>,
 }
 
 /// Error of opening a socket of the control API or of metrics.
@@ -131,7 +135,19 @@ impl Sockets {
             dashboards,
             control_tls: open_tls(config, "control API", control_with_tls)?,
             metrics_tls: open_tls(config, "metrics", metrics_with_tls)?,
+            maker: None,
         })
+    }
+
+    /// Names the program that makes what-if runs and reports; without it there are none.
+    /// `config` is that of the sockets.
+    pub fn with_calculations(self, config: &Config, program: Program) -> Sockets {
+        let mut paths = (config.control.listeners()).filter_map(|listen| match &listen.address {
+            ListenAddress::Unix { path, .. } => Some(path.clone()),
+            ListenAddress::Tcp(_) | ListenAddress::VhostUser { .. } => None,
+        });
+        let maker = paths.next().map(|socket| Maker { program, socket });
+        Sockets { maker, ..self }
     }
 
     /// Returns the addresses and paths: of the API in the order of the configuration, then of
@@ -175,27 +191,20 @@ impl Sockets {
             dashboards,
             control_tls,
             metrics_tls,
+            maker,
         } = self;
         let tokens = Tokens::load(daemon.store().cloned());
         let files = sys::raise_open_files() as usize;
         let visitors_max = places(VISITORS_MAX, files, dashboards.len());
         let api = Api::new(daemon.clone(), Clock::system())
             .with_tokens(tokens)
+            .with_maker(maker)
             .with_events(Events::beside(visitors_max));
         // Dropping the task set, with this future, ends all connections and the schedules.
         let mut tasks = JoinSet::new();
         serve_metrics(&mut tasks, &metrics, &metrics_tls, (&api, &daemon), files)?;
         let router = routes::router(api.clone());
-        for (bound, host_names) in &dashboards {
-            let router = dashboard::router(router.clone(), host_names);
-            let connections = Connections::new(router, visitors_max);
-            let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
-            let caller = |_: &Stream, peer: &Peer| match peer {
-                Peer::Tcp(address) => Ok(dashboard::visitor(*address)),
-                Peer::Unix { .. } => unreachable!("a dashboard has a TCP address"),
-            };
-            tasks.spawn(accept(listener, name, connections, caller));
-        }
+        serve_dashboards(&mut tasks, &dashboards, &router, visitors_max)?;
         let max = places(CONNECTIONS_MAX, files, control.len());
         for ((bound, rules), at) in control.iter().zip(0..) {
             let connections = match rules {
@@ -257,6 +266,26 @@ fn serve_metrics(
             }
             None => tasks.spawn(accept(listener, name, connections, |_, _| Ok(()))),
         };
+    }
+    Ok(())
+}
+
+/// Begins to serve the listeners of the dashboard, each at most `max` connections at a time.
+fn serve_dashboards(
+    tasks: &mut JoinSet<()>,
+    dashboards: &[(Bound, Vec<String>)],
+    api: &Router,
+    max: usize,
+) -> io::Result<()> {
+    for (bound, host_names) in dashboards {
+        let router = dashboard::router(api.clone(), host_names);
+        let connections = Connections::new(router, max);
+        let (listener, name) = (Listener::new(bound)?, bound.name().to_owned());
+        let caller = |_: &Stream, peer: &Peer| match peer {
+            Peer::Tcp(address) => Ok(dashboard::visitor(*address)),
+            Peer::Unix { .. } => unreachable!("a dashboard has a TCP address"),
+        };
+        tasks.spawn(accept(listener, name, connections, caller));
     }
     Ok(())
 }
@@ -380,7 +409,6 @@ async fn accept<C: Clone + Send + Sync + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use axum::Router;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;

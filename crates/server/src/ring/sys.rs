@@ -483,6 +483,55 @@ pub fn lower_priority() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
 }
 
+/// Lowers the whole process: its CPU time and I/O are what nobody else wants.
+pub fn lower_process() {
+    // Of `linux/ioprio.h`: the class of idle I/O, in the upper bits, for the calling thread, from
+    // which later threads inherit it.
+    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+    const IOPRIO_IDLE: libc::c_int = 3 << 13;
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the calls take the parameters, which are ours, and else no memory. A refusal leaves
+    // the priority as it was.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters);
+        libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
+    }
+}
+
+/// Bounds the process for good: its address space in bytes, CPU time and time by the clock in
+/// seconds. It can write no file and leaves no core dump; beyond a bound of time a signal ends it,
+/// and beyond that of memory an allocation fails.
+///
+/// # Errors
+/// If the system refuses a limit.
+pub fn limit_process(memory: u64, cpu_s: u64, time_s: u64) -> io::Result<()> {
+    let limits = [
+        (libc::RLIMIT_AS, memory, memory),
+        // SIGXCPU at the first, SIGKILL at the second.
+        (libc::RLIMIT_CPU, cpu_s, cpu_s + 5),
+        (libc::RLIMIT_CORE, 0, 0),
+        (libc::RLIMIT_FSIZE, 0, 0),
+    ];
+    for (resource, soft, hard) in limits {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: both calls get a pointer to a `rlimit` that is ours.
+        unsafe {
+            check(libc::getrlimit(resource, &mut limit))?;
+            // A limit of whoever started the daemon may be lower, and cannot be raised.
+            limit.rlim_max = limit.rlim_max.min(hard);
+            limit.rlim_cur = limit.rlim_max.min(soft);
+            check(libc::setrlimit(resource, &limit))?;
+        }
+    }
+    // SAFETY: takes no memory.
+    unsafe { libc::alarm(u32::try_from(time_s).unwrap_or(u32::MAX)) };
+    Ok(())
+}
+
 /// Returns freed heap memory to the system that the allocator would keep. Walks the whole heap
 /// while threads that allocate wait, so an event loop must not call it.
 pub fn trim_heap() {

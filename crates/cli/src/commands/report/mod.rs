@@ -2,6 +2,8 @@
 
 mod past;
 
+use std::path::Path;
+
 use anyhow::Result;
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -11,6 +13,7 @@ use tidegate_api::vm::VmView;
 use tidegate_config::objective;
 use tidegate_core::objective::Objective;
 use tidegate_report::{Align, Cell, Page, Table, Tone};
+use tidegate_server::calculation::{ReportOrder, Results};
 use tidegate_units::human::{bytes_per_s, count, duration, rate};
 
 use self::past::{DevicePast, PARTS, PromisePast, Span, TIME_PARTS, VmPast};
@@ -26,10 +29,25 @@ use crate::output;
 use crate::problem::Problem;
 
 pub(super) fn run(args: &ReportArgs, client: &Client) -> Result<()> {
-    let host = Host::read(args, client)?;
-    atomic_file::write(&args.file, host.page(&TimeZone::system()).as_bytes())?;
-    output::tell(format_args!("wrote {}", args.file.display()));
+    write(&args.file, client, &args.begin(), &args.to)
+}
+
+/// Writes the report of a span of a daemon's history to a file, and says so.
+pub(super) fn write(file: &Path, client: &Client, from: &str, to: &str) -> Result<()> {
+    let host = Host::read(client, from, to)?;
+    atomic_file::write(file, host.page(&TimeZone::system()).as_bytes())?;
+    output::tell(format_args!("wrote {}", file.display()));
     Ok(())
+}
+
+/// Makes the page of a daemon's history for one of its clients.
+pub(super) fn calculate(order: &ReportOrder) -> Result<Results> {
+    let client = Client::new(&order.socket)?;
+    let host = Host::read(&client, &order.from, &order.to)?;
+    Ok(Results {
+        page: host.page(&TimeZone::system()),
+        ..Results::default()
+    })
 }
 
 /// VMs and devices of a daemon with their past.
@@ -42,14 +60,14 @@ struct Host {
 }
 
 impl Host {
-    fn read(args: &ReportArgs, client: &Client) -> Result<Host> {
+    fn read(client: &Client, from: &str, to: &str) -> Result<Host> {
         let vms: Vec<VmView> = read(client.get("/v1/vms")?)?;
         let devices: Vec<DeviceView> = read(client.get("/v1/devices")?)?;
         let Some(first) = devices.first() else {
             return Err(Problem::new("the daemon has no device").into());
         };
         // The first answer says which span the words mean by the daemon's clock.
-        let answer = past::first(client, &first.name, &args.begin(), &args.to)?;
+        let answer = past::first(client, &first.name, from, to)?;
         let span = Span {
             from_ms: answer.from_ms,
             to_ms: answer.to_ms,

@@ -19,7 +19,7 @@ use tidegate_sim::world::World;
 use tidegate_units::human::{count, duration, percent, rate};
 
 use super::answer::{Missing, agreement};
-use super::{Exports, apply, objectives, policies, problem, simulate};
+use super::{Exports, apply, changes, objectives, policies, problem, simulate};
 use crate::args::WhatIfArgs;
 use crate::output::Output;
 use crate::problem::Problem;
@@ -39,7 +39,8 @@ pub(super) fn run(
 ) -> Result<()> {
     let recorded = Settings::in_force(what_if);
     let mut before = recorded.clone();
-    for (vm, objective) in objectives(what_if, &args.objectives, |vm| vm.last_objective())? {
+    for (vm, objective) in objectives(what_if, changes(&args.objectives), |vm| vm.last_objective())?
+    {
         before.objectives[vm] = objective;
     }
     if before.objectives.iter().all(promises_nothing) {
@@ -60,7 +61,7 @@ pub(super) fn run(
             u128::from(args.budget.0) * u128::from(REQUESTS_PER_S) / 1_000_000_000,
         )
         .unwrap_or(u64::MAX),
-        policies: policies(args, &before.policy),
+        policies: policies(&args.policies, &before.policy),
         fixed: what_if.vms.iter().map(|vm| is_given(&vm.name)).collect(),
     };
     let wrong = |error| problem(args.recording.display(), error);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -11,6 +12,8 @@ use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
+use tidegate_recording::Recording;
+use tidegate_server::calculation::{Results, WhatIfOrder};
 use tidegate_sim::report::Report;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::what_if::{RecordedVm, WhatIf};
@@ -37,54 +40,143 @@ pub(super) fn run(args: &WhatIfArgs, out: Output) -> Result<()> {
         model: args.device.as_deref(),
         profile: args.profile.as_deref(),
     };
-    let (mut what_if, model) =
-        recording_file::replay(args.recording.display(), &recording, device)?;
-    let wrong = |error| problem(args.recording.display(), error);
-    what_if.seed = args.seed;
-    let missing = Missing {
-        gaps: recording.gaps.len(),
-        requests: recording.summary.dropped + recording.summary.lost,
-    };
-    // The simulation needs the requests in another form; those of the file are not needed twice.
-    drop(recording);
+    let mut replayed = Replayed::new(&args.recording, recording, device)?;
+    replayed.what_if.seed = args.seed;
+    let what_if = &replayed.what_if;
     if args.choose {
-        return choose::run(args, &what_if, &model.name, missing, out);
+        return choose::run(args, what_if, &replayed.model, replayed.missing, out);
     }
-    let objectives = objectives(&what_if, &args.objectives, |vm| &vm.objective)?;
-    let mut runs: Vec<Run> = vec![(None, BTreeMap::new())];
-    if args.policies.is_empty() && !objectives.is_empty() {
-        runs.push((Some(what_if.policy().clone()), objectives.clone()));
-    }
-    for policy in policies(args, what_if.policy()) {
-        runs.push((Some(policy), objectives.clone()));
-    }
+    let objectives = objectives(what_if, changes(&args.objectives), |vm| &vm.objective)?;
+    let runs = runs(what_if, &args.policies, &objectives);
     let page = args.report.as_deref().map(NewFile::create).transpose()?;
     let total = what_if.duration.0 / 1_000_000 * runs.len() as u64;
-    let mut progress = DelayedBar::new(total, "simulating");
-    let (mut reports, mut past) = (Vec::new(), Vec::new());
-    for (done, (policy, objectives)) in runs.iter().enumerate() {
-        let before = what_if.duration.0 / 1_000_000 * done as u64;
-        let scenario = what_if
-            .scenario(policy.as_ref(), objectives)
-            .map_err(wrong)?;
-        let exports = Exports::of_run(args, done, &runs);
-        let (report, vms) = simulate(scenario, &exports, page.is_some(), |now| {
-            let name = policy.as_ref().map_or("its own policy", Policy::name);
-            progress.set(before + now.0 / 1_000_000, || name.to_owned());
-        })?;
-        reports.push((policy.clone(), report));
-        past.push(vms);
-    }
-    drop(progress);
-    let answer = Answer::new(&what_if, &model.name, &reports, missing);
+    let mut bar = DelayedBar::new(total, "simulating");
+    let results = replayed.simulate(
+        &runs,
+        page.is_some(),
+        |done| Exports::of_run(args, done, &runs),
+        |done, step| bar.set((done * total as f64) as u64, || step.to_owned()),
+    )?;
+    drop(bar);
+    let answer = replayed.answer(&results);
     if let Some(page) = page {
         let name = args.recording.display().to_string();
-        page.finish(&page::page(&answer, &name, &reports, &past))?;
+        page.finish(&page::page(&answer, &name, &results.reports, &results.past))?;
     }
     if out.is_json() {
         return out.json(&answer);
     }
     Ok(out.text(&answer.text(out))?)
+}
+
+/// Replays a recording for a client of the daemon. Calls `progress` with the part that is done, 0
+/// to 1, and the present step.
+pub(super) fn calculate(
+    order: &WhatIfOrder,
+    recording: impl Read,
+    progress: impl FnMut(f64, &str),
+) -> Result<Results> {
+    let name = Path::new(&order.name);
+    let recording = recording_file::read_from(recording, name, order.allow_gaps)?;
+    let device = ReplayDevice {
+        model: order.model.as_deref(),
+        profile: None,
+    };
+    let replayed = Replayed::new(name, recording, device)?;
+    let what_if = &replayed.what_if;
+    let policies = order.policies.iter();
+    let policies = policies.map(|name| PolicySpec::named(name));
+    let policies: Vec<PolicySpec> = policies.collect::<Result<_, _>>()?;
+    let changes = order.objectives.iter();
+    let changes = changes.map(|(vm, change)| (vm.as_str(), change.clone()));
+    let objectives = objectives(what_if, changes, |vm| &vm.objective)?;
+    let runs = runs(what_if, &policies, &objectives);
+    let results = replayed.simulate(&runs, true, |_| Exports::default(), progress)?;
+    let answer = replayed.answer(&results);
+    Ok(Results {
+        page: page::page(&answer, &order.name, &results.reports, &results.past),
+        answer: serde_json::to_value(&answer)?,
+    })
+}
+
+/// Recording that is ready to be replayed.
+struct Replayed<'a> {
+    /// Path of the recording, for people.
+    path: &'a Path,
+    what_if: WhatIf,
+    /// Name of the device model.
+    model: String,
+    missing: Missing,
+}
+
+/// Results of all runs, in their order.
+struct RunResults {
+    reports: Vec<RunReport>,
+    /// VMs over time of each run; empty unless they were asked for.
+    past: Vec<Vec<VmOverTime>>,
+}
+
+impl<'a> Replayed<'a> {
+    fn new(path: &'a Path, recording: Recording, device: ReplayDevice) -> Result<Replayed<'a>> {
+        let (what_if, model) = recording_file::replay(path.display(), &recording, device)?;
+        let missing = Missing {
+            gaps: recording.gaps.len(),
+            requests: recording.summary.dropped + recording.summary.lost,
+        };
+        // The simulation has the requests in another form; those of the file end here.
+        Ok(Replayed {
+            path,
+            what_if,
+            model: model.name,
+            missing,
+        })
+    }
+
+    /// Simulates the runs; `exports` returns the files of each.
+    fn simulate(
+        &self,
+        runs: &[Run],
+        over_time: bool,
+        exports: impl Fn(usize) -> Exports,
+        mut progress: impl FnMut(f64, &str),
+    ) -> Result<RunResults> {
+        let (mut reports, mut past) = (Vec::new(), Vec::new());
+        let total = self.what_if.duration.as_secs_f64() * runs.len() as f64;
+        for (done, (policy, objectives)) in runs.iter().enumerate() {
+            let before = self.what_if.duration.as_secs_f64() * done as f64;
+            let scenario = self.what_if.scenario(policy.as_ref(), objectives);
+            let scenario = scenario.map_err(|error| problem(self.path.display(), error))?;
+            let step = policy.as_ref().map_or("its own policy", Policy::name);
+            let (report, vms) = simulate(scenario, &exports(done), over_time, |now| {
+                progress((before + now.as_secs_f64()) / total, step);
+            })?;
+            reports.push((policy.clone(), report));
+            past.push(vms);
+        }
+        Ok(RunResults { reports, past })
+    }
+
+    fn answer(&self, results: &RunResults) -> Answer {
+        Answer::new(&self.what_if, &self.model, &results.reports, self.missing)
+    }
+}
+
+/// Returns the runs that answer a question: the recording's own first, then the policies, or the
+/// recording's own policy with other objectives.
+fn runs(
+    what_if: &WhatIf,
+    asked: &[PolicySpec],
+    objectives: &BTreeMap<usize, Objective>,
+) -> Vec<Run> {
+    let own = what_if.policy();
+    let mut runs: Vec<Run> = vec![(None, BTreeMap::new())];
+    if asked.is_empty() && !objectives.is_empty() {
+        runs.push((Some(own.clone()), objectives.clone()));
+    }
+    for policy in policies(asked, own) {
+        runs.push((Some(policy), objectives.clone()));
+    }
+    runs
 }
 
 /// Policy of a run, with changed objectives; `None`: the recording's own.
@@ -95,9 +187,9 @@ type RunReport = (Option<PolicySpec>, Report);
 
 /// Returns the policies that were asked for. The recording's own keeps its parameters, as with
 /// `sweep`.
-fn policies(args: &WhatIfArgs, own: &PolicySpec) -> Vec<PolicySpec> {
-    let asked = args.policies.iter();
+fn policies(asked: &[PolicySpec], own: &PolicySpec) -> Vec<PolicySpec> {
     asked
+        .iter()
         .map(|policy| {
             if policy.name() == own.name() {
                 own
@@ -196,25 +288,29 @@ fn simulate(
     Ok((report, vms))
 }
 
-/// Returns the objectives of VMs with the given parts changed; `of` returns what they are changed
-/// from.
-fn objectives<'a>(
+/// Returns the parts of objectives that options change, as changes of VMs' objectives.
+fn changes(parts: &[ObjectivePart]) -> impl Iterator<Item = (&str, Value)> {
+    (parts.iter()).map(|part| (part.vm.as_str(), nested(&part.part, &part.value)))
+}
+
+/// Returns the objectives of VMs with the given changes; `of` returns what they are changed from.
+fn objectives<'a, 'b>(
     what_if: &'a WhatIf,
-    parts: &[ObjectivePart],
+    changes: impl Iterator<Item = (&'b str, Value)>,
     of: fn(&'a RecordedVm) -> &'a Objective,
 ) -> Result<BTreeMap<usize, Objective>> {
     let mut changed: BTreeMap<usize, Objective> = BTreeMap::new();
-    for part in parts {
-        let found = what_if.vms.iter().position(|vm| vm.name == part.vm);
+    for (name, change) in changes {
+        let found = what_if.vms.iter().position(|vm| vm.name == name);
         let Some(index) = found else {
             let names: Vec<&str> = what_if.vms.iter().map(|vm| vm.name.as_str()).collect();
-            return Err(Problem::new(format!("no VM {} in the recording", part.vm))
+            return Err(Problem::new(format!("no VM {name} in the recording"))
                 .at("--objective")
                 .help(format!("it has: {}", names.join(", ")))
                 .into());
         };
         let base = changed.get(&index).unwrap_or(of(&what_if.vms[index]));
-        let new = objective::merge(base, &nested(&part.part, &part.value))?;
+        let new = objective::merge(base, &change)?;
         changed.insert(index, new);
     }
     Ok(changed)

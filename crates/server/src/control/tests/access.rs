@@ -82,11 +82,14 @@ fn a_role_below_admin_reaches_no_host_path_and_no_configuration() {
         "DELETE /v1/vms/{name}/job",
         "DELETE /v1/vms/{name}/schedule",
         "DELETE /v1/vms/{name}/schedule/{number}",
+        "DELETE /v1/whatif",
         "PATCH /v1/vms/{name}/objective",
         "POST /v1/vms/{name}/schedule",
         // The files go to the directory that the configuration names.
         "PUT /v1/devices/{name}/recording",
         "PUT /v1/vms/{name}/job",
+        // Reads recordings that the daemon has made, in a process with bounds.
+        "POST /v1/whatif",
     ];
     assert_eq!(below_admin, expected.map(str::to_owned).into());
 }
