@@ -5,15 +5,15 @@ use super::Asset;
 /// Files of `assets/`.
 pub(super) const ASSETS: &[Asset] = &[
     Asset {
-        path: "/assets/index-CsoYZSu2.css",
+        path: "/assets/index-CBFkTYPc.css",
         content_type: "text/css",
-        bytes: include_bytes!("../assets/index-CsoYZSu2.css"),
+        bytes: include_bytes!("../assets/index-CBFkTYPc.css"),
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-Sj3nB3GI.js",
+        path: "/assets/index-dIUlN-aD.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-Sj3nB3GI.js"),
+        bytes: include_bytes!("../assets/index-dIUlN-aD.js"),
         is_hashed: true,
     },
     Asset {

@@ -204,6 +204,48 @@ export interface Recordings {
   }[];
 }
 
+export interface WhatIfFigures {
+  iops: number;
+  bytes_per_s: number;
+  p50_ns: number;
+  p99_ns: number;
+  p999_ns: number;
+  promises?: { part: string; kept: boolean | null; detail: string }[];
+}
+
+export interface WhatIfAnswer {
+  device: string;
+  duration_s: number;
+  gaps: number;
+  missing_requests: number;
+  own_policy: string;
+  reproduction: { throughput_error: number; latency_error: number };
+  vms: {
+    name: string;
+    closed: boolean;
+    evidence: string;
+    inferred: boolean;
+    recorded: WhatIfFigures;
+    policies: (WhatIfFigures & { policy: string; own: boolean })[];
+  }[];
+}
+
+export interface WhatIfRun {
+  number: number;
+  state: "running" | "done" | "failed" | "cancelled";
+  request: { device: string };
+  progress: number;
+  step?: string;
+  problem?: Problem;
+  answer?: WhatIfAnswer;
+}
+
+export interface WhatIf {
+  bounds: { cpu_s: number; time_s: number; memory_bytes: number; recording_bytes: number };
+  models: string[];
+  run?: WhatIfRun;
+}
+
 export interface Health {
   status: "ok" | "degraded" | "failing";
   problems: string[];

@@ -9,17 +9,21 @@ import { type Connection, togglePaused, useLive } from "./live";
 import { Overview } from "./overview";
 import { Dialog, Failure } from "./parts";
 import { RecordingsPage } from "./recordings";
+import { ReportsPage } from "./reports";
 import { TransfersPage } from "./transfers";
 import { VmPage } from "./vm";
+import { WhatIfPage } from "./whatif";
 
 const PAGES = [
   { name: "Overview", at: "", key: "1" },
   { name: "Transfers", at: "transfers", key: "2" },
   { name: "Recordings", at: "recordings", key: "3" },
+  { name: "What if", at: "whatif", key: "4" },
+  { name: "Reports", at: "reports", key: "5" },
 ] as const;
 
 const KEYS: [string, string][] = [
-  ["1 2 3", "overview, transfers, recordings"],
+  ["1 … 5", "overview, transfers, recordings, what if, reports"],
   ["/", "filter the VMs"],
   ["p", "pause, or go on"],
   ["t", "light, dark, or as the system has it"],
@@ -151,9 +155,7 @@ export function App() {
     setTheme(next);
   };
   useKeys({
-    "1": () => (location.hash = to()),
-    "2": () => (location.hash = to("transfers")),
-    "3": () => (location.hash = to("recordings")),
+    ...Object.fromEntries(PAGES.map(({ key, at }) => [key, () => (location.hash = to(...(at ? [at] : [])))])),
     "/": () => document.getElementById("filter")?.focus(),
     p: togglePaused,
     t: turnTheme,
@@ -225,6 +227,10 @@ export function App() {
           <TransfersPage live={state.live} />
         ) : page === "recordings" ? (
           <RecordingsPage />
+        ) : page === "whatif" ? (
+          <WhatIfPage live={state.live} />
+        ) : page === "reports" ? (
+          <ReportsPage />
         ) : page ? (
           <h1>There is no page “{page}”</h1>
         ) : state.live ? (

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { ApiError, ask, path, type Live, type VmTransfers } from "./api";
 import { bandwidth, percent, size, span } from "./format";
 import { to, usePolled } from "./hooks";
-import { Headings, Dialog, Failure, Mark, TableFrame } from "./parts";
+import { Headings, Dialog, Failure, TableFrame } from "./parts";
 
 function StartDialog({ vms, close, done }: { vms: string[]; close: () => void; done: (now: VmTransfers) => void }) {
   const [values, setValues] = useState({ vm: vms[0] ?? "", size: "", deadline: "" });
@@ -75,6 +75,15 @@ function StartDialog({ vms, close, done }: { vms: string[]; close: () => void; d
   );
 }
 
+/** A sign with the word for the good or the bad outcome. */
+function Outcome({ good, words: [yes, no] }: { good: boolean; words: [string, string] }) {
+  return (
+    <span class={`mark ${good ? "good" : "bad"}`}>
+      <span aria-hidden="true">{good ? "✓" : "✗"}</span> {good ? yes : no}
+    </span>
+  );
+}
+
 function Row({ it, cancel }: { it: VmTransfers; cancel: (vm: string) => void }) {
   const job = it.job;
   const done = job && job.size_bytes > 0 ? (100 * job.moved_bytes) / job.size_bytes : 0;
@@ -91,7 +100,7 @@ function Row({ it, cancel }: { it: VmTransfers; cancel: (vm: string) => void }) 
           <td class="number">{bandwidth(job.bytes_per_s)}</td>
           <td class="number">{job.due_in_s >= 0 ? span(job.due_in_s) : `${span(job.due_in_s)} ago`}</td>
           <td>
-            {job.early_s !== undefined && <Mark kept={job.early_s >= 0} />} {job.forecast}
+            {job.early_s !== undefined && <Outcome good={job.early_s >= 0} words={["in time", "late"]} />} {job.forecast}
             {job.given_up && <span class="mark bad"> given up</span>}
             {!job.enforced && <span class="mark warn"> ! not enforced</span>}
             {job.notes?.map((note) => <p key={note} class="muted">{note}</p>)}
@@ -106,7 +115,7 @@ function Row({ it, cancel }: { it: VmTransfers; cancel: (vm: string) => void }) 
       <td>
         {it.last && (
           <>
-            <Mark kept={it.last.outcome === "cancelled" ? undefined : it.last.outcome === "met"} />{" "}
+            {it.last.outcome !== "cancelled" && <Outcome good={it.last.outcome === "met"} words={["met", "missed"]} />}{" "}
             <span class="muted">{it.last.said}</span>
           </>
         )}

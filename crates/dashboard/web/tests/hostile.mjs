@@ -81,6 +81,19 @@ export function answer(url) {
     const devices = [{ ...it, from: NAME, until: LINK }];
     return { directory: NAME, max_bytes: 1, bytes: 1, on_storage_of: [NAME], devices };
   }
+  if (path === "/v1/whatif") {
+    const figures = { iops: 1, bytes_per_s: 2, p50_ns: 3, p99_ns: 4, p999_ns: 5 };
+    const promises = [{ part: NAME, kept: false, detail: NAME }];
+    const policies = [{ policy: NAME, own: true, promises, ...figures }];
+    const vms = [{ name: NAME, closed: true, evidence: NAME, inferred: true, recorded: figures, policies }];
+    const reproduction = { throughput_error: 1, latency_error: 1 };
+    const answer = { device: NAME, duration_s: 1, gaps: 1, missing_requests: 1, own_policy: NAME, reproduction, vms };
+    const problem = { what: NAME, where: LINK, allowed: NAME };
+    const run = { number: 1, state: "running", request: { device: NAME }, progress: 0.5, step: NAME, problem, answer };
+    const bounds = { cpu_s: 1, time_s: 1, memory_bytes: 1, recording_bytes: 1 };
+    return { bounds, models: [NAME, LINK], run };
+  }
+  if (path === "/v1/policies") return [{ name: NAME, summary: NAME, enforces: [LINK] }];
   if (path === "/v1/jobs") {
     const job = { size_bytes: 2, moved_bytes: 1, due: NAME, due_in_s: 1, early_s: -1, class: NAME };
     const said = { forecast: NAME, enforced: false, given_up: true, notes: [NAME] };

@@ -10,8 +10,9 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 
-const WEB = join(import.meta.dirname, "..");
+const WEB = fileURLToPath(new URL("..", import.meta.url));
 const REPOSITORY = join(WEB, "../../..");
 const TARGET = process.env.CARGO_TARGET_DIR ?? join(REPOSITORY, "target");
 const BINARY = process.env.TIDEGATE ?? join(TARGET, "debug/tidegate");
@@ -34,7 +35,7 @@ const { Daemon, until } = await import("./daemon.mjs");
 const { load } = await import("./nbd.mjs");
 const hostile = await import("./hostile.mjs");
 
-const ROUTES = ["", "vm/db", "device/nvme0", "transfers", "recordings"];
+const ROUTES = ["", "vm/db", "device/nvme0", "transfers", "recordings", "whatif", "reports"];
 const SIZES = [
   { name: "light", colorScheme: "light", viewport: { width: 1280, height: 900 } },
   { name: "dark", colorScheme: "dark", viewport: { width: 1280, height: 900 } },
@@ -44,6 +45,8 @@ const SIZES = [
 
 let daemon;
 let browser;
+let hasRun = false;
+let hasTransfer = false;
 
 /** Opens a page; `errors` collects what the browser complains about. */
 async function open(route = "", options = {}) {
@@ -71,7 +74,10 @@ async function ready(page, route) {
   }
   if (/^(vm|device)/.test(route)) await page.locator("figure canvas").nth(3).waitFor();
   else await page.locator("h1").waitFor({ state: "attached" });
+  if (route === "transfers" && hasTransfer) await page.locator("tbody progress").waitFor();
   if (route === "recordings") await page.locator("tbody tr").first().waitFor();
+  // Its results are there once a test has started a run.
+  if (route === "whatif" && hasRun) await page.getByRole("region", { name: "Policies side by side" }).waitFor();
 }
 
 async function enterToken(page, secret) {
@@ -100,9 +106,58 @@ const tests = {
     rmSync(out, { recursive: true });
   },
 
+  async "a what-if run is started, shows policies side by side, and opens as a report"() {
+    const { page, errors, close } = await open("whatif");
+    const operator = await daemon.token("asks", "operate");
+    await page.getByText("No device is recorded yet").waitFor();
+    await daemon.ask("PUT", "/v1/devices/nvme0/recording", { on: true });
+    await until("requests are recorded", async () => {
+      const { body } = await daemon.ask("GET", "/v1/recordings");
+      return body.devices.find((it) => it.device === "nvme0").requests > 1500;
+    });
+    const replay = page.getByRole("button", { name: "Replay" });
+    await replay.click({ timeout: 60_000 });
+    await page.getByRole("alert").filter({ hasText: "needs a token" }).waitFor();
+    await enterToken(page, operator);
+    await page.getByRole("button", { name: "Token ✓" }).waitFor();
+    await page.getByRole("combobox", { name: "VM" }).selectOption("web");
+    await page.getByRole("combobox", { name: "Part" }).selectOption("limit.total");
+    await page.getByLabel("Value, or none").fill("20 apples");
+    await replay.click();
+    await page.getByRole("alert").filter({ hasText: "apples" }).waitFor();
+    await page.getByLabel("Value, or none").fill("50 IOPS");
+    await replay.click();
+    const table = page.getByRole("region", { name: "Policies side by side" });
+    await table.waitFor({ timeout: 120_000 });
+    hasRun = true;
+    const heads = (await table.locator("thead th").allTextContents()).map((text) => text.trim());
+    assert.deepEqual(heads, ["VM", "Figure", "recorded", "slo as recorded", "fifo", "mclock", "slo"]);
+    await page.getByText("Check: replayed under its own policy (slo)").waitFor();
+    // Of the row of requests a second: what each column says.
+    const web = table.locator("tbody", { hasText: "web" }).locator("tr").first();
+    const rates = (await web.locator("td").allTextContents()).map((text) => Number(text.replaceAll("\u202f", "")));
+    assert.ok(rates[3] <= 55 && rates[4] <= 55, `limits are kept: ${rates}`);
+    assert.ok(rates[1] > 55 && rates[2] <= 2 * rates[1], `others have none: ${rates}`);
+    const [report] = await Promise.all([
+      page.context().waitForEvent("page"),
+      page.getByRole("link", { name: "Each VM over time, as a report" }).click(),
+    ]);
+    await report.getByRole("heading", { name: "What if: nvme0, -10m to now" }).waitFor();
+    await report.close();
+    assert.deepEqual(unexpected(errors), []);
+    await close();
+  },
+
   async "every page has live data, no errors, and is clean by axe in both themes and on a phone"() {
     mkdirSync(SCREENSHOTS, { recursive: true });
-    for (const { name, ...options } of SIZES) {
+    // A transfer that runs, and one that has ended.
+    const transfer = { size: "10 GiB", deadline: "2 h" };
+    await daemon.ask("PUT", "/v1/vms/db/job?force=true", transfer);
+    await daemon.ask("DELETE", "/v1/vms/db/job");
+    const { status } = await daemon.ask("PUT", "/v1/vms/backup/job?force=true", transfer);
+    assert.equal(status, 201);
+    hasTransfer = true;
+    const look = async ({ name, ...options }) => {
       for (const route of ROUTES) {
         const { page, errors, close } = await open(route, options);
         await ready(page, route);
@@ -117,7 +172,10 @@ const tests = {
         assert.deepEqual(errors, [], `${name} ${route}`);
         await close();
       }
-    }
+    };
+    await Promise.all(SIZES.map(look));
+    await daemon.ask("DELETE", "/v1/vms/backup/job");
+    hasTransfer = false;
   },
 
   async "the overview follows the VMs, sorts and filters them"() {
@@ -147,10 +205,14 @@ const tests = {
     await page.getByRole("heading", { name: "Deadline transfers" }).waitFor();
     await page.keyboard.press("3");
     await page.getByRole("heading", { name: "Recordings" }).waitFor();
+    await page.keyboard.press("4");
+    await page.getByRole("heading", { name: "What if" }).waitFor();
+    await page.keyboard.press("5");
+    await page.getByRole("heading", { name: "Reports" }).waitFor();
     await page.keyboard.press("?");
     await page.getByRole("dialog").waitFor();
     await page.keyboard.press("1");
-    assert.equal(await page.getByRole("heading", { name: "Recordings" }).count(), 1, "a dialogue is open");
+    assert.equal(await page.getByRole("heading", { name: "Reports" }).count(), 1, "a dialogue is open");
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "detached" });
     await page.keyboard.press("1");
@@ -233,9 +295,10 @@ const tests = {
     await page.getByLabel("even if it does not fit").check();
     await page.getByRole("button", { name: "Start", exact: true }).click();
     await page.getByRole("status").filter({ hasText: "In force now: backup" }).waitFor();
-    await page.locator("tbody tr", { hasText: "10.0 GiB" }).waitFor();
+    const row = page.locator("tbody tr", { hasText: "backup" });
+    await row.filter({ hasText: "% of 10.0 GiB" }).waitFor();
     await page.getByRole("button", { name: "Cancel the transfer of backup" }).click();
-    await page.locator("tbody tr", { hasText: "none runs" }).waitFor();
+    await row.filter({ hasText: "none runs" }).waitFor();
     await page.keyboard.press("3");
     for (const [button, said, is] of [
       ["Switch on", "recording of hdd0 is on", true],
@@ -250,6 +313,49 @@ const tests = {
     await close();
   },
 
+  async "a what-if run shows its progress and is cancelled"() {
+    let state = "running";
+    const prepare = async (page) => {
+      // A run of the daemon itself would be over at any time.
+      await page.route(/\/v1\/whatif$/, (route) => {
+        if (route.request().method() === "DELETE") state = "cancelled";
+        const run = { number: 7, state, request: { device: "nvme0" }, progress: 0.25, step: "mclock" };
+        const bounds = { cpu_s: 1, time_s: 1, memory_bytes: 1, recording_bytes: 1 };
+        return route.fulfill({ json: { bounds, models: [], run } });
+      });
+    };
+    const { page, errors, close } = await open("whatif", { prepare });
+    await page.getByRole("status").filter({ hasText: "25.0 % mclock" }).waitFor();
+    await page.getByRole("button", { name: "Cancel the run" }).click();
+    await page.getByRole("status").filter({ hasText: "Cancelled." }).waitFor();
+    assert.equal(state, "cancelled");
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "a report opens with a style of its own, without scripts"() {
+    for (const { name, ...options } of SIZES) {
+      const { page, close } = await open("reports", options);
+      const link = page.getByRole("link", { name: "5 minutes", exact: true });
+      const [report] = await Promise.all([page.context().waitForEvent("page"), link.click()]);
+      const errors = [];
+      report.on("console", (message) => errors.push(message.text()));
+      await report.getByRole("heading", { name: /^Tidegate from / }).waitFor();
+      const looks = await report.evaluate(() => ({
+        scripts: document.scripts.length,
+        // The style sheet was applied: a browser's own has another width.
+        width: getComputedStyle(document.querySelector("main")).maxWidth,
+        over: document.documentElement.scrollWidth - innerWidth,
+      }));
+      assert.equal(looks.scripts, 0);
+      assert.notEqual(looks.width, "none", "the content policy allows the style");
+      assert.ok(looks.over <= 0, `${name}: ${looks.over} px too wide`);
+      await report.screenshot({ path: join(SCREENSHOTS, `${name}-report.png`), fullPage: true });
+      assert.deepEqual(errors, []);
+      await close();
+    }
+  },
+
   async "hostile names are text on every page"() {
     const prepare = async (page) => {
       await page.route(/\/v1\/|\/healthz/, (route) => {
@@ -262,7 +368,7 @@ const tests = {
         return route.fulfill({ status: 409, json: { error: { what: hostile.NAME, where: hostile.NAME, allowed: hostile.LINK } } });
       });
     };
-    for (const route of ["", `vm/${encodeURIComponent(hostile.NAME)}`, `device/${encodeURIComponent(hostile.LINK)}`, "transfers", "recordings", encodeURIComponent(hostile.NAME)]) {
+    for (const route of ["", `vm/${encodeURIComponent(hostile.NAME)}`, `device/${encodeURIComponent(hostile.LINK)}`, "transfers", "recordings", "whatif", "reports", encodeURIComponent(hostile.NAME)]) {
       const { page, errors, close } = await open(route, { prepare });
       await page.getByText(hostile.NAME, { exact: false }).first().waitFor();
       await page.locator("main h1").first().waitFor({ state: "attached" });
@@ -270,7 +376,7 @@ const tests = {
         taken: window.taken,
         elements: document.querySelectorAll("#app img, #app script, #app iframe").length,
         handlers: [...document.querySelectorAll("#app *")].flatMap((it) => it.getAttributeNames()).filter((it) => it.startsWith("on")),
-        links: [...document.querySelectorAll("a")].map((it) => it.getAttribute("href")).filter((it) => !it.startsWith("#")),
+        links: [...document.querySelectorAll("a")].map((it) => it.getAttribute("href")).filter((it) => !it.startsWith("#") && !it.startsWith("/v1/")),
       }));
       assert.deepEqual(found, { taken: undefined, elements: 0, handlers: [], links: [] }, route);
       assert.deepEqual(errors.filter((text) => !/status of 409/.test(text)), [], route);
