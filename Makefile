@@ -79,6 +79,8 @@ deny: ## Check licences, sources, bans and advisories of dependencies by cargo-d
 pictures: build ## Draw the pictures of the documentation again
 	@$(TIDEGATE) compare examples/noisy-neighbour-nvme.toml --policy slo \
 		--fixed-depth fifo,mclock --svg docs/pictures/noisy-neighbour.svg
+	@npm ci --prefix crates/dashboard/web --no-audit --no-fund
+	@TIDEGATE=$(abspath $(TIDEGATE)) node crates/dashboard/web/tests/pictures.mjs docs/pictures
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target, or TARGET=name, for SECONDS=60 each

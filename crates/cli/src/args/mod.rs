@@ -603,6 +603,13 @@ pub(crate) struct DemoArgs {
     /// Draw curves in ASCII (the default where the locale is not UTF-8)
     #[arg(long)]
     pub(crate) ascii: bool,
+    /// File of the report that is made in the end, a page for a browser
+    #[arg(long, value_name = "FILE", default_value = "tidegate-demo.html",
+          value_hint = ValueHint::FilePath)]
+    pub(crate) report: PathBuf,
+    /// Serve the dashboard after the results, until Ctrl-C
+    #[arg(long)]
+    pub(crate) keep: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,14 +3,15 @@
 //! The configuration is `examples/demo.toml`, which `tidegate serve` runs as it is: an emulated
 //! flash volume and an emulated hard disk, each shared by VMs that disturb each other. The demo has
 //! a comparison for each device. A small client drives each VM through its own NBD socket while
-//! policies are swapped under load, one after the other. The engine judges the promises.
+//! policies are swapped under load, one after the other. The engine judges the promises. Meanwhile
+//! the dashboard shows the same daemon, and in the end a report is made of its history.
 
 mod comparisons;
 mod load;
 mod show;
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -18,12 +19,16 @@ use serde::Serialize;
 use tidegate_core::attainment::PartAttainment;
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::PolicySpec;
+use tidegate_server::calculation::Program;
 use tidegate_server::config::{Config, objective_view};
+use tidegate_server::control::Sockets;
 use tidegate_server::daemon::{Daemon, DaemonHandle};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
+use crate::client::Client;
 use crate::objective_line;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::problem::Problem;
 use comparisons::{COMPARISONS, Comparison};
 use load::{Guest, Seen};
@@ -32,6 +37,8 @@ const CONFIG: &str = include_str!("../../../../examples/demo.toml");
 /// Device model of the configuration, written to [`MODEL_PATH`] beside it.
 const MODEL: &str = include_str!("../../../../examples/cloud-nvme.toml");
 const MODEL_PATH: &str = "cloud-nvme.toml";
+/// Dashboard of the demo, which no other program of this host can have taken.
+const DASHBOARD: &str = "\n[[dashboard]]\ntcp = \"127.0.0.1:0\"\n";
 
 /// Options of the demo.
 #[derive(Clone, Debug)]
@@ -42,6 +49,12 @@ pub(crate) struct Options {
     pub(crate) policies: Vec<PolicySpec>,
     /// True to draw the curve in ASCII.
     pub(crate) ascii: bool,
+    /// File of the report that is made in the end.
+    pub(crate) report: PathBuf,
+    /// Writes the report of a span of a daemon's history, from one time to another, to a file.
+    pub(crate) write_report: fn(&Path, &Client, &str, &str) -> Result<()>,
+    /// True to serve the dashboard after the results, until a signal comes.
+    pub(crate) keep: bool,
     /// Format and style of the output.
     pub(crate) out: Output,
 }
@@ -130,13 +143,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .tempdir()?;
     let durations = run_durations(options)?;
     std::fs::write(dir.path().join(MODEL_PATH), MODEL)?;
-    let config = tidegate_server::config::parse(CONFIG, "examples/demo.toml", dir.path())
+    let text = format!("{CONFIG}{DASHBOARD}");
+    let config = tidegate_server::config::parse(&text, "examples/demo.toml", dir.path())
         .context("the demo's own configuration is broken")?
         .config;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (handle, daemon) = serve(config)?;
+    let socket = dir.path().join("control.sock");
+    let (Serving { handle, dashboard }, daemon) = serve(config)?;
+    let begun = Instant::now();
+    if !options.out.is_json() {
+        let until = if options.keep {
+            "Ctrl-C"
+        } else {
+            "the end of the demo"
+        };
+        let line = format!("Watch it in a browser until {until}: {dashboard}\n\n");
+        options.out.text(&line)?;
+    }
     let results = runtime.block_on(async {
         tokio::select! {
             // The same signal also ends the daemon and the guests, so it must be polled first.
@@ -145,11 +170,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             results = compare_all(options, &durations, &handle, dir.path()) => results,
         }
     });
+    let ended = results.and_then(|results| {
+        end(options, &results, &socket, begun.elapsed())?;
+        if options.keep {
+            runtime.block_on(signalled());
+        }
+        Ok(())
+    });
     handle.shut_down();
     daemon.join().expect("the daemon's thread does not panic")?;
-    let results = results?;
+    ended
+}
+
+/// Writes the results, and the report of the daemon's history over the time that the demo took.
+fn end(options: &Options, results: &Results, socket: &Path, took: Duration) -> Result<()> {
     if options.out.is_json() {
-        return options.out.json(&results);
+        options.out.json(results)?;
+    }
+    let from = format!("-{}s", took.as_secs() + 1);
+    (options.write_report)(&options.report, &Client::new(socket)?, &from, "now")?;
+    if options.keep {
+        output::tell(format_args!("the dashboard is served until Ctrl-C"));
     }
     Ok(())
 }
@@ -203,23 +244,42 @@ async fn signalled() -> anyhow::Error {
     problem.help("--seconds N makes the demo shorter").into()
 }
 
-/// Starts the daemon on a thread of its own with its own runtime.
-fn serve(config: Config) -> Result<(DaemonHandle, std::thread::JoinHandle<Result<()>>)> {
+/// Daemon of the demo.
+struct Serving {
+    handle: DaemonHandle,
+    /// Address of its dashboard.
+    dashboard: String,
+}
+
+/// Starts the daemon with its control API on a thread of its own with its own runtime.
+fn serve(config: Config) -> Result<(Serving, std::thread::JoinHandle<Result<()>>)> {
     let (send, receive) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         runtime.block_on(async {
+            let sockets = Sockets::bind(&config)?;
+            let sockets = sockets.with_calculations(&config, Program::this(&["calculate"]));
+            // The dashboard comes last.
+            let name = sockets.names().last().unwrap_or_default();
+            let dashboard = format!("http://{name}");
             let daemon = Daemon::start(config)?;
+            let handle = daemon.handle();
+            let (stop, stopped) = oneshot::channel::<()>();
+            let stopped = async move { drop(stopped.await) };
+            let api = tokio::spawn(sockets.serve(handle.clone(), stopped));
             // The receiver waits until the start has ended, so sending cannot fail.
-            let _ = send.send(daemon.handle());
-            daemon.run().await?;
+            let _ = send.send(Serving { handle, dashboard });
+            let ended = daemon.run().await;
+            drop(stop);
+            let _ = api.await;
+            ended?;
             Ok(())
         })
     });
     match receive.recv() {
-        Ok(handle) => Ok((handle, thread)),
+        Ok(serving) => Ok((serving, thread)),
         Err(_) => {
             thread.join().expect("the daemon's thread does not panic")?;
             anyhow::bail!("the daemon ended during its start")

@@ -1,11 +1,12 @@
 //! A running daemon as its users meet it: commands that ask it, its sockets, its log, its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
-use crate::common::{CONFIG, drain_stderr, examples, serve, stderr, stdout, tidegate};
+use crate::common::{CONFIG, drain_stderr, examples, page, serve, stderr, stdout, tidegate};
 use serde_json::Value;
 
 /// A daemon with two VMs in memory, ended when it goes out of scope.
@@ -439,4 +440,42 @@ fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() {
     assert!(!message.contains("connection"), "{message}");
     let left = std::fs::read_dir(dir.path()).expect("there").count();
     assert_eq!(left, 0, "it left files behind");
+}
+
+#[test]
+fn a_demo_begins_with_the_address_of_its_dashboard_and_ends_with_a_report() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let report = dir.path().join("demo.html");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["demo", "--seconds", "8", "--policy", "slo", "--report"])
+        .arg(&report)
+        .env("TMPDIR", dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut first = String::new();
+    output.read_line(&mut first).expect("readable");
+    let (words, address) = first.trim().rsplit_once("http://").expect("an address");
+    assert_eq!(words, "Watch it in a browser until the end of the demo: ");
+    let mut stream = TcpStream::connect(address).expect("it is served");
+    let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("<title>Tidegate</title>"), "{answer}");
+    std::io::copy(&mut output, &mut std::io::sink()).expect("readable");
+    let mut said = String::new();
+    let mut log = child.stderr.take().expect("piped");
+    log.read_to_string(&mut said).expect("text");
+    let status = child.wait().expect("it ends");
+    assert!(status.success(), "{status}: {said}");
+    let last = said.lines().last().unwrap_or_default();
+    assert_eq!(last, format!("wrote {}", report.display()), "{said}");
+    let html = std::fs::read_to_string(&report).expect("a report");
+    page::assert_loads_nothing(&html);
+    // All VMs of both devices have sent requests while their history was recorded.
+    assert!(html.contains("7, of which 7 had requests"), "{html}");
 }
