@@ -593,7 +593,7 @@ fn a_part_begins_with_the_requests_that_wait() {
     assert!(answered > recorded * 0.95, "{answered} of {recorded}");
 }
 
-/// Of two policies under which a promise is kept, the one that enforces it is chosen.
+/// A policy that enforces a promise is chosen before another one under which it is kept as well.
 #[test]
 fn a_policy_that_enforces_what_is_promised_is_preferred() {
     let what_if = prepared(&recorded(&with_a_backlog()).0);

@@ -2,14 +2,15 @@
 
 mod counterfactual;
 mod recorded;
+mod source;
 
 use anyhow::Result;
 use serde_json::Value;
 use tidegate_api::explain::ExplainView;
 use tidegate_api::query::{ExplainQuery, percent_encode};
 
-use self::counterfactual::Source;
 use self::recorded::Attempt;
+use self::source::{Source, replay_of};
 use crate::args::ExplainArgs;
 use crate::client::{Client, read};
 use crate::output::Output;
@@ -34,8 +35,7 @@ pub(super) fn run(args: &ExplainArgs, client: &Client, out: Output) -> Result<()
     let attempt = match &args.recording {
         Some(file) => {
             let source = Source::of_file(file, args.allow_gaps)?;
-            let replay =
-                counterfactual::replay_of(&source, simulated_device(args), view.explained)?;
+            let replay = replay_of(&source, simulated_device(args), view.explained)?;
             Attempt::Tried(Box::new(counterfactual::tried(&source, replay, &view)?))
         }
         None if args.no_simulate => Attempt::Nothing,

@@ -15,8 +15,9 @@ use tidegate_recording::{DeviceFacts, Recording};
 use tidegate_units::human::{bytes, duration};
 
 use super::super::record;
-use super::counterfactual::{self, Bounds, Source, Tried};
+use super::counterfactual::{self, Tried};
 use super::simulated_device;
+use super::source::{Bounds, Source, replay_of};
 use crate::args::ExplainArgs;
 use crate::client::Client;
 use crate::problem::{self, Problem, Problems};
@@ -39,7 +40,7 @@ const RECORDED_PERCENT: u64 = 50;
 pub(super) enum Attempt {
     /// Changes were tried.
     Tried(Box<Tried>),
-    /// None was, for the reason that the sentence says.
+    /// No change was tried, for the reason that the sentence says.
     Lacking(String),
     /// There is nothing to try, or the explanation says already that nothing was recorded.
     Nothing,
@@ -93,7 +94,7 @@ fn tried(args: &ExplainArgs, view: &ExplainView, device: &str, client: &Client) 
             by_hand: hand.with_a_recording(),
         }),
     };
-    let replay = counterfactual::replay_of(&source, simulated, view.explained)?;
+    let replay = replay_of(&source, simulated, view.explained)?;
     let (replayed, missing) = (replay.what_if.duration.0, replay.missing.0);
     let least = (replayed + missing) * RECORDED_PERCENT / 100;
     if replayed < least && source.bounds.as_ref().is_some_and(|it| !it.is_cut) {
