@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-dIUlN-aD.js",
+        path: "/assets/index-CMaQnpeQ.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-dIUlN-aD.js"),
+        bytes: include_bytes!("../assets/index-CMaQnpeQ.js"),
         is_hashed: true,
     },
     Asset {

@@ -262,6 +262,8 @@ export class ApiError extends Error {
   constructor(
     readonly status: number,
     readonly problems: Problem[],
+    /** The request would have changed something. */
+    readonly isChange = false,
   ) {
     super(problems[0]?.what ?? `status ${status}`);
   }
@@ -279,16 +281,40 @@ export function setToken(secret: string | null): void {
   else sessionStorage.removeItem(TOKEN);
 }
 
+/** Event of `window`: the daemon refused the token of this tab, which was forgotten. */
+export const TOKEN_REFUSED = "tokenrefused";
+
+/** Forgets a token that the daemon refused, unless another one was entered meanwhile. */
+function forgetToken(refused: string): void {
+  if (token() !== refused) return;
+  setToken(null);
+  dispatchEvent(new Event(TOKEN_REFUSED));
+}
+
+/** Returns whether a body is an answer: `/healthz` tells the state of health by 503, with its usual body. */
+export function isAnswer(url: string, status: number, body: unknown): boolean {
+  if (status >= 200 && status < 300) return true;
+  return url === "/healthz" && status === 503 && typeof (body as Partial<Health> | null)?.status === "string";
+}
+
 /** Joins the segments of a path; names come from users, so each is escaped. */
 export function path(...segments: string[]): string {
   return `/v1/${segments.map(encodeURIComponent).join("/")}`;
 }
 
-/** Sends a request and returns the answer; `secret` replaces the token of this tab. */
-export async function ask<T>(
-  url: string,
-  options: { method?: string; body?: unknown; signal?: AbortSignal; secret?: string } = {},
-): Promise<T> {
+interface Options {
+  method?: string;
+  body?: unknown;
+  signal?: AbortSignal;
+  secret?: string;
+}
+
+/**
+ * Sends a request and returns the answer; `secret` replaces the token of this tab. Reading needs no
+ * token: if that of the tab is refused, it is forgotten, and the request repeated without.
+ */
+export async function ask<T>(url: string, options: Options = {}): Promise<T> {
+  const isChange = (options.method ?? "GET") !== "GET";
   const headers: Record<string, string> = {};
   const secret = options.secret ?? token();
   if (secret) headers["Authorization"] = `Bearer ${secret}`;
@@ -302,11 +328,15 @@ export async function ask<T>(
     });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    throw new ApiError(0, [{ what: "the daemon does not answer", where: "", allowed: null }]);
+    throw new ApiError(0, [{ what: "the daemon does not answer", where: "", allowed: null }], isChange);
   }
   const body = await answer.json().catch(() => null);
-  // Health is told by a status of its own, with the same body.
-  if (answer.ok || url === "/healthz") return body as T;
+  if (isAnswer(url, answer.status, body)) return body as T;
+  if (answer.status === 401 && secret && !isChange && options.secret === undefined) {
+    forgetToken(secret);
+    // Without a token, or with the one that was entered meanwhile.
+    if (token() !== secret) return ask(url, options);
+  }
   const problems = body?.error ? [body.error, ...(body.also ?? [])] : [];
-  throw new ApiError(answer.status, problems);
+  throw new ApiError(answer.status, problems, isChange);
 }

@@ -1,13 +1,13 @@
 // Frame of all pages: navigation, health, theme, token and keys.
 
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, ask, type Health, path, setToken, token } from "./api";
+import { ApiError, ask, type Health, path, setToken, token, TOKEN_REFUSED } from "./api";
 import { DevicePage } from "./device";
 import { clock } from "./format";
 import { applyTheme, storedTheme, type Theme, to, usePolled, useRoute } from "./hooks";
-import { type Connection, togglePaused, useLive } from "./live";
+import { type Connection, type State, togglePaused, useLive } from "./live";
 import { Overview } from "./overview";
-import { Dialog, Failure } from "./parts";
+import { Boundary, Dialog, Failure } from "./parts";
 import { RecordingsPage } from "./recordings";
 import { ReportsPage } from "./reports";
 import { TransfersPage } from "./transfers";
@@ -141,10 +141,58 @@ function useKeys(actions: Record<string, () => void>): void {
   });
 }
 
+/** Notice that the token of this tab was refused, until it is closed or another one is entered. */
+function TokenRefused() {
+  const [isShown, show] = useState(false);
+  useEffect(() => {
+    const refused = () => show(true);
+    addEventListener(TOKEN_REFUSED, refused);
+    return () => removeEventListener(TOKEN_REFUSED, refused);
+  }, []);
+  if (!isShown || token()) return null;
+  return (
+    <div class="notice bad" role="alert">
+      <p>The daemon refused the token of this tab, which has expired or was revoked. It was forgotten: the page goes on reading.</p>
+      <button type="button" onClick={() => show(false)}>
+        Close
+      </button>
+    </div>
+  );
+}
+
+/** State of health, where it is not good, or why it is not known. */
+function HealthNotice() {
+  const { value, error } = usePolled<Health>("/healthz", 5000);
+  // The mark of the connection says it if nothing answers.
+  if (error) return error.status === 0 ? null : <Failure error={error} />;
+  if (!value || value.status === "ok") return null;
+  return (
+    <div class="notice bad" role="alert">
+      <strong>{value.status}</strong>
+      {value.problems.map((problem) => (
+        <p key={problem}>{problem}</p>
+      ))}
+    </div>
+  );
+}
+
+/** Page of a route. */
+function Page({ route: [page, name], state }: { route: string[]; state: State }) {
+  const { live, rates } = state;
+  if (page === "vm" && name) return <VmPage key={name} name={name} live={live} />;
+  if (page === "device" && name) return <DevicePage key={name} name={name} live={live} />;
+  if (page === "transfers") return <TransfersPage live={live} />;
+  if (page === "recordings") return <RecordingsPage />;
+  if (page === "whatif") return <WhatIfPage live={live} />;
+  if (page === "reports") return <ReportsPage />;
+  if (page) return <h1>There is no page “{page}”</h1>;
+  if (live) return <Overview live={live} rates={rates} />;
+  return <h1 class="muted">Waiting for the daemon …</h1>;
+}
+
 export function App() {
   const state = useLive();
   const route = useRoute();
-  const { value: health } = usePolled<Health>("/healthz", 5000);
   const [open, setOpen] = useState<Open>(null);
   const [theme, setTheme] = useState(storedTheme);
   const isPaused = state.connection === "paused";
@@ -211,33 +259,11 @@ export function App() {
             {state.problem}
           </div>
         )}
-        {health && health.status !== "ok" && (
-          <div class="notice bad" role="alert">
-            <strong>{health.status}</strong>
-            {health.problems.map((problem) => (
-              <p key={problem}>{problem}</p>
-            ))}
-          </div>
-        )}
-        {page === "vm" && name ? (
-          <VmPage key={name} name={name} live={state.live} />
-        ) : page === "device" && name ? (
-          <DevicePage key={name} name={name} live={state.live} />
-        ) : page === "transfers" ? (
-          <TransfersPage live={state.live} />
-        ) : page === "recordings" ? (
-          <RecordingsPage />
-        ) : page === "whatif" ? (
-          <WhatIfPage live={state.live} />
-        ) : page === "reports" ? (
-          <ReportsPage />
-        ) : page ? (
-          <h1>There is no page “{page}”</h1>
-        ) : state.live ? (
-          <Overview live={state.live} rates={state.rates} />
-        ) : (
-          <h1 class="muted">Waiting for the daemon …</h1>
-        )}
+        <TokenRefused />
+        <HealthNotice />
+        <Boundary key={route.join("/")}>
+          <Page route={route} state={state} />
+        </Boundary>
       </main>
       {open === "token" && <TokenDialog close={() => setOpen(null)} />}
       {open === "keys" && <KeysDialog close={() => setOpen(null)} />}

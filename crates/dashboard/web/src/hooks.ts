@@ -13,7 +13,7 @@ export interface Polled<T> {
 /** Asks for `url` now and every `everyMs` milliseconds while the page is visible; null: not at all. */
 export function usePolled<T>(url: string | null, everyMs: number): Polled<T> {
   const [value, setValue] = useState<{ url: string; value: T } | null>(null);
-  const [error, setError] = useState<ApiError | null>(null);
+  const [failure, setFailure] = useState<{ url: string; error: ApiError } | null>(null);
   const [turn, setTurn] = useState(0);
   const busy = useRef(false);
   useEffect(() => {
@@ -26,10 +26,10 @@ export function usePolled<T>(url: string | null, everyMs: number): Polled<T> {
       try {
         const answer = await ask<T>(url, { signal: control.signal });
         setValue({ url, value: answer });
-        setError(null);
+        setFailure(null);
       } catch (problem) {
         if (control.signal.aborted) return;
-        setError(problem instanceof ApiError ? problem : new ApiError(0, []));
+        setFailure({ url, error: problem instanceof ApiError ? problem : new ApiError(0, []) });
       } finally {
         busy.current = false;
       }
@@ -43,6 +43,7 @@ export function usePolled<T>(url: string | null, everyMs: number): Polled<T> {
   }, [url, everyMs, turn]);
   // An answer about another VM is not shown for this one.
   const current = value?.url === url ? value.value : null;
+  const error = failure?.url === url ? failure.error : null;
   return { value: current, error, refresh: () => setTurn((n) => n + 1) };
 }
 

@@ -4,7 +4,13 @@ import "./style.css";
 import { App } from "./app";
 import { applyTheme, storedTheme } from "./hooks";
 import { start } from "./live";
+import { Boundary } from "./parts";
 
 applyTheme(storedTheme());
 start();
-render(<App />, document.getElementById("app")!);
+render(
+  <Boundary>
+    <App />
+  </Boundary>,
+  document.getElementById("app")!,
+);

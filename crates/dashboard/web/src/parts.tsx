@@ -1,6 +1,6 @@
 // Small parts that several pages have.
 
-import type { ComponentChildren } from "preact";
+import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { ApiError, LiveAttainment } from "./api";
 import { percent } from "./format";
@@ -39,7 +39,7 @@ export function Marks({ parts }: { parts: LiveAttainment[] | undefined }) {
 /** Reasons why a request was refused, with what would be right. */
 export function Failure({ error }: { error: ApiError | null }) {
   if (!error) return null;
-  const needsToken = error.status === 401 || error.status === 403;
+  const needsToken = error.isChange && (error.status === 401 || error.status === 403);
   return (
     <div class="notice bad" role="alert">
       {error.problems.length === 0 && <p>{error.message}</p>}
@@ -52,6 +52,31 @@ export function Failure({ error }: { error: ApiError | null }) {
       {needsToken && <p>Changes need a token of the role operate or admin: “Token” at the top.</p>}
     </div>
   );
+}
+
+/** Shows why its children cannot be drawn, so that the rest of the page goes on. */
+export class Boundary extends Component<{ children: ComponentChildren }, { error: unknown }> {
+  override state = { error: null as unknown };
+
+  static override getDerivedStateFromError(error: unknown) {
+    return { error };
+  }
+
+  override componentDidCatch(error: unknown) {
+    console.error(error);
+  }
+
+  override render() {
+    if (this.state.error === null) return this.props.children;
+    return (
+      <div class="notice bad" role="alert">
+        <p>This page cannot be drawn, and shows no figures: {String(this.state.error)}</p>
+        <button type="button" onClick={() => this.setState({ error: null })}>
+          Draw it again
+        </button>
+      </div>
+    );
+  }
 }
 
 export function Figure({ name, children }: { name: string; children: ComponentChildren }) {

@@ -2,14 +2,15 @@
 //
 //   node tests/run.mjs [PART OF A NAME]...
 //
-// TIDEGATE names the binary, CHROMIUM the browser; SCREENSHOTS is the directory of the pictures.
+// TIDEGATE names the binary, CHROMIUM the browser; SCREENSHOTS is the directory of the pictures. ASSETS is a directory
+// of built files that the browser gets instead of those in the binary, to try a change without building the daemon.
 // What is missing is said and passed over, but is an error with CI=true.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const WEB = fileURLToPath(new URL("..", import.meta.url));
@@ -18,6 +19,7 @@ const TARGET = process.env.CARGO_TARGET_DIR ?? join(REPOSITORY, "target");
 const BINARY = process.env.TIDEGATE ?? join(TARGET, "debug/tidegate");
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const SCREENSHOTS = process.env.SCREENSHOTS ?? join(TARGET, "dashboard");
+const ASSETS = process.env.ASSETS;
 
 for (const [what, path, how] of [
   ["node_modules", join(WEB, "node_modules/playwright-core"), "npm ci"],
@@ -34,6 +36,7 @@ const axe = readFileSync(join(WEB, "node_modules/axe-core/axe.min.js"), "utf8");
 const { Daemon, until } = await import("./daemon.mjs");
 const { load } = await import("./nbd.mjs");
 const hostile = await import("./hostile.mjs");
+const { trouble } = await import("./trouble.mjs");
 
 const ROUTES = ["", "vm/db", "device/nvme0", "transfers", "recordings", "whatif", "reports"];
 const SIZES = [
@@ -48,6 +51,21 @@ let browser;
 let hasRun = false;
 let hasTransfer = false;
 
+/** Answers requests for the page and its files from `ASSETS`, with the daemon's headers of the page. */
+async function serveAssets(page) {
+  const headers = (await page.request.get(daemon.url)).headers();
+  const types = { html: headers["content-type"], js: "text/javascript", css: "text/css" };
+  await page.route(
+    (url) => url.pathname === "/" || url.pathname.startsWith("/assets/"),
+    (route) => {
+      const file = basename(new URL(route.request().url()).pathname) || "index.html";
+      const contentType = types[file.split(".").pop()];
+      const body = readFileSync(join(ASSETS, file));
+      return route.fulfill({ headers: { ...headers, "content-length": String(body.length) }, contentType, body });
+    },
+  );
+}
+
 /** Opens a page; `errors` collects what the browser complains about. */
 async function open(route = "", options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
@@ -60,6 +78,7 @@ async function open(route = "", options = {}) {
   page.on("request", (request) => {
     if (!/^(data:|blob:)/.test(request.url()) && !request.url().startsWith(daemon.url)) errors.push(request.url());
   });
+  if (ASSETS) await serveAssets(page);
   await options.prepare?.(page);
   await page.goto(`${daemon.url}#/${route}`);
   return { page, errors, close: () => context.close() };
@@ -383,6 +402,8 @@ const tests = {
       await close();
     }
   },
+
+  ...trouble({ open, ready, enterToken, unexpected: (errors) => unexpected(errors), get daemon() { return daemon; } }),
 
   async "a page goes on after the daemon was restarted"() {
     const { page, close } = await open();
