@@ -3,15 +3,16 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, ask, type Health, path, setToken, token, TOKEN_REFUSED } from "./api";
 import { DevicePage } from "./device";
-import { clock } from "./format";
+import { clock, span } from "./format";
 import { applyTheme, storedTheme, type Theme, to, usePolled, useRoute } from "./hooks";
-import { type Connection, type State, togglePaused, useLive } from "./live";
+import { type State, togglePaused, useLive } from "./live";
 import { Overview } from "./overview";
 import { Boundary, Dialog, Failure } from "./parts";
 import { RecordingsPage } from "./recordings";
 import { ReportsPage } from "./reports";
 import { TransfersPage } from "./transfers";
 import { VmPage } from "./vm";
+import type { Connection } from "./watch";
 import { WhatIfPage } from "./whatif";
 
 const PAGES = [
@@ -36,7 +37,19 @@ const CONNECTIONS: Record<Connection, [string, string]> = {
   live: ["good", "live"],
   paused: ["warn", "paused"],
   lost: ["bad", "no connection"],
+  stuck: ["bad", "a device does not answer"],
 };
+
+/** Mark of the connection, with the age of figures that are old. */
+function ConnectionMark({ state }: { state: State }) {
+  const [kind, word] = state.isSilent ? ["bad", "no answer"] : CONNECTIONS[state.connection];
+  return (
+    <span class={`mark ${kind}`} title={state.live ? `last event at ${clock(state.live.at_ms)}` : ""}>
+      ● {word}
+      {state.ageS !== null && `: values are ${span(state.ageS)} old`}
+    </span>
+  );
+}
 
 function TokenDialog({ close }: { close: () => void }) {
   const [secret, setSecret] = useState("");
@@ -162,7 +175,7 @@ function TokenRefused() {
 
 /** State of health, where it is not good, or why it is not known. */
 function HealthNotice() {
-  const { value, error } = usePolled<Health>("/healthz", 5000);
+  const { value, error } = usePolled<Health>("/healthz", 5000, true);
   // The mark of the connection says it if nothing answers.
   if (error) return error.status === 0 ? null : <Failure error={error} />;
   if (!value || value.status === "ok") return null;
@@ -218,7 +231,6 @@ export function App() {
   useEffect(() => {
     document.title = `${title} – Tidegate`;
   }, [title]);
-  const [kind, word] = CONNECTIONS[state.connection];
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -236,9 +248,7 @@ export function App() {
           ))}
         </nav>
         <div class="tools">
-          <span class={`mark ${kind}`} title={state.live ? `last event at ${clock(state.live.at_ms)}` : ""}>
-            ● {word}
-          </span>
+          <ConnectionMark state={state} />
           <button type="button" onClick={togglePaused}>
             {isPaused ? "Go on" : "Pause"}
           </button>
@@ -262,7 +272,9 @@ export function App() {
         <TokenRefused />
         <HealthNotice />
         <Boundary key={route.join("/")}>
-          <Page route={route} state={state} />
+          <div class={state.ageS === null ? undefined : "old"}>
+            <Page route={route} state={state} />
+          </div>
         </Boundary>
       </main>
       {open === "token" && <TokenDialog close={() => setOpen(null)} />}

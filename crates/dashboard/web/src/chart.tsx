@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { clock } from "./format";
 import { useThemeTurn } from "./hooks";
+import { POINTS, type Points } from "./rates";
 
 export interface Series {
   label: string;
@@ -147,21 +148,34 @@ export function Chart(props: ChartProps) {
   );
 }
 
-/** Line of the last points, without axes. */
-export function Sparkline({ points, label }: { points: number[]; label: string }) {
-  const [width, height] = [120, 22];
-  const max = Math.max(...points, 1e-9);
-  const step = width / 59;
+/** Path of points that end at the right edge; seconds without a value are gaps. */
+export function sparkPath(points: Points, width: number, height: number): string {
+  const max = Math.max(...points.map((it) => it ?? 0), 1e-9);
+  const step = width / (POINTS - 1);
   const from = width - (points.length - 1) * step;
-  const path = points
+  let isDrawn = false;
+  return points
     .map((value, i) => {
-      const y = height - 2 - (value / max) * (height - 4);
-      return `${i ? "L" : "M"}${(from + i * step).toFixed(1)} ${y.toFixed(1)}`;
+      if (value === null) {
+        isDrawn = false;
+        return "";
+      }
+      const [x, y] = [(from + i * step).toFixed(1), (height - 2 - (value / max) * (height - 4)).toFixed(1)];
+      // A second between two gaps is a dot, by the round ends of the line.
+      const isLone = !isDrawn && (points[i + 1] ?? null) === null;
+      const path = `${isDrawn ? "L" : "M"}${x} ${y}${isLone ? "h0" : ""}`;
+      isDrawn = true;
+      return path;
     })
     .join("");
+}
+
+/** Line of the last points, without axes. */
+export function Sparkline({ points, label }: { points: Points; label: string }) {
+  const [width, height] = [120, 22];
   return (
     <svg class="spark" viewBox={`0 0 ${width} ${height}`} width={width} height={height} role="img" aria-label={label}>
-      {points.length > 1 && <path d={path} />}
+      {points.length > 0 && <path d={sparkPath(points, width, height)} />}
     </svg>
   );
 }

@@ -1,7 +1,8 @@
 // State that components share.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { ApiError, ask } from "./api";
+import { isPaused, listen } from "./live";
 
 export interface Polled<T> {
   value: T | null;
@@ -10,19 +11,25 @@ export interface Polled<T> {
   refresh: () => void;
 }
 
-/** Asks for `url` now and every `everyMs` milliseconds while the page is visible; null: not at all. */
-export function usePolled<T>(url: string | null, everyMs: number): Polled<T> {
+/** Timers are not exact: a request is made by so much too early. */
+const SLACK_MS = 100;
+
+/**
+ * Asks for `url` now and every `everyMs` milliseconds while the page is visible and, without
+ * `whilePaused`, not paused; null: not at all. Asks again at once when the page comes back.
+ */
+export function usePolled<T>(url: string | null, everyMs: number, whilePaused = false): Polled<T> {
   const [value, setValue] = useState<{ url: string; value: T } | null>(null);
   const [failure, setFailure] = useState<{ url: string; error: ApiError } | null>(null);
   const [turn, setTurn] = useState(0);
-  const busy = useRef(false);
   useEffect(() => {
     if (url === null) return;
     const control = new AbortController();
-    busy.current = false;
+    let busy = false;
+    let askedMs = 0;
     const poll = async () => {
-      if (busy.current || document.hidden) return;
-      busy.current = true;
+      busy = true;
+      askedMs = performance.now();
       try {
         const answer = await ask<T>(url, { signal: control.signal });
         setValue({ url, value: answer });
@@ -31,16 +38,25 @@ export function usePolled<T>(url: string | null, everyMs: number): Polled<T> {
         if (control.signal.aborted) return;
         setFailure({ url, error: problem instanceof ApiError ? problem : new ApiError(0, []) });
       } finally {
-        busy.current = false;
+        busy = false;
       }
     };
+    const pollIfDue = () => {
+      if (busy || document.hidden || (isPaused() && !whilePaused)) return;
+      if (performance.now() - askedMs >= everyMs - SLACK_MS) void poll();
+    };
+    // A page that is opened, or has changed something, has figures also while all others stand still.
     void poll();
-    const timer = setInterval(poll, everyMs);
+    const timer = setInterval(pollIfDue, everyMs);
+    const unlisten = listen(pollIfDue);
+    document.addEventListener("visibilitychange", pollIfDue);
     return () => {
       control.abort();
       clearInterval(timer);
+      unlisten();
+      document.removeEventListener("visibilitychange", pollIfDue);
     };
-  }, [url, everyMs, turn]);
+  }, [url, everyMs, whilePaused, turn]);
   // An answer about another VM is not shown for this one.
   const current = value?.url === url ? value.value : null;
   const error = failure?.url === url ? failure.error : null;

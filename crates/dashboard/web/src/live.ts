@@ -1,60 +1,78 @@
 // Events of the daemon: the last one, and what is needed of those before it.
 
 import { useEffect, useState } from "preact/hooks";
-import type { Live, LiveVm } from "./api";
-
-/** Points of a sparkline, one a second. */
-const POINTS = 60;
-
-export type Connection = "connecting" | "live" | "paused" | "lost";
+import type { Live } from "./api";
+import { NO_RATES, type Rates, withEvent } from "./rates";
+import { type Connection, judge } from "./watch";
 
 export interface State {
   connection: Connection;
   live: Live | null;
-  /** Requests a second of each VM, the oldest first. */
-  rates: Map<string, number[]>;
-  /** A device that does not answer, in the daemon's words. */
+  rates: Rates;
+  /** Why there are no figures, in the daemon's words. */
   problem: string | null;
+  /** Age of figures that are old, in seconds. */
+  ageS: number | null;
+  /** Nothing comes from a connection that is open. */
+  isSilent: boolean;
 }
 
-let state: State = { connection: "connecting", live: null, rates: new Map(), problem: null };
+let state: State = {
+  connection: "connecting",
+  live: null,
+  rates: NO_RATES,
+  problem: null,
+  ageS: null,
+  isSilent: false,
+};
 const listeners = new Set<() => void>();
 let source: EventSource | null = null;
 let paused = false;
+let openedMs = 0;
+let eventMs = 0;
+/** Time of the last sample: of the clock that stands still while the computer sleeps, and of the one that goes on. */
+let sampled: { ms: number; wallMs: number } | null = null;
 
 function set(change: Partial<State>): void {
   state = { ...state, ...change };
   for (const listener of listeners) listener();
 }
 
-export function requests(vm: LiveVm): number | undefined {
-  if (vm.reads_per_s === undefined) return undefined;
-  return vm.reads_per_s + (vm.writes_per_s ?? 0);
+function sample(live: Live): void {
+  eventMs = performance.now();
+  sampled = { ms: eventMs, wallMs: Date.now() };
+  const rates = withEvent(state.rates, live.at_ms, live.vms);
+  set({ connection: "live", live, rates, problem: null, ageS: null, isSilent: false });
 }
 
-function sample(live: Live): void {
-  const rates = new Map<string, number[]>();
-  for (const vm of live.vms) {
-    const points = state.rates.get(vm.vm) ?? [];
-    const rate = requests(vm);
-    // Copied only where it changes: rows compare them.
-    rates.set(vm.vm, rate === undefined ? points : [...points.slice(1 - POINTS), rate]);
+/** Asks why the events were refused: an `EventSource` does not tell. */
+async function findReason(of: EventSource): Promise<void> {
+  try {
+    const answer = await fetch("/v1/events?count=1");
+    const body = answer.ok ? null : await answer.json();
+    await answer.body?.cancel().catch(() => {});
+    const what = body?.error?.what;
+    if (source === of && what) set({ problem: `The daemon sends this page no events: ${what}` });
+  } catch {
+    // Nothing answers, which the mark of the connection says.
   }
-  set({ connection: "live", live, rates, problem: null });
 }
 
 function open(): void {
   close();
-  source = new EventSource("/v1/events");
-  source.addEventListener("sample", (event) => sample(JSON.parse(event.data) as Live));
-  source.addEventListener("problem", (event) => {
-    set({ problem: JSON.parse(event.data)?.error?.what ?? "a device does not answer" });
+  openedMs = performance.now();
+  const opened = new EventSource("/v1/events");
+  source = opened;
+  opened.addEventListener("sample", (event) => sample(JSON.parse(event.data) as Live));
+  opened.addEventListener("problem", (event) => {
+    eventMs = performance.now();
+    const problem = JSON.parse(event.data)?.error?.what ?? "a device does not answer";
+    set({ connection: "stuck", problem, isSilent: false });
   });
-  // The browser connects again after an interruption, but not after an error status.
-  source.addEventListener("error", () => {
-    const isOver = source?.readyState === EventSource.CLOSED;
-    set({ connection: "lost" });
-    if (isOver) setTimeout(() => source && !paused && open(), 3000);
+  opened.addEventListener("error", () => {
+    set({ connection: "lost", problem: null, isSilent: false });
+    // The browser connects again after an interruption; after an error status, `watch` does.
+    if (opened.readyState === EventSource.CLOSED) void findReason(opened);
   });
 }
 
@@ -63,15 +81,31 @@ function close(): void {
   source = null;
 }
 
+/** Begins to wait for an event. */
+function begin(): void {
+  eventMs = performance.now();
+  set({ connection: "connecting" });
+  open();
+}
+
+/** Says how old the figures are, and connects anew if nothing comes. */
+function watch(): void {
+  if (document.hidden) return;
+  const nowMs = performance.now();
+  const ageMs = sampled && Math.max(nowMs - sampled.ms, Date.now() - sampled.wallMs);
+  const { ageS, isSilent, reopens } = judge({ connection: state.connection, nowMs, eventMs, ageMs, openedMs });
+  if (ageS !== state.ageS || isSilent !== state.isSilent) set({ ageS, isSilent });
+  if (reopens) open();
+}
+
 /** Holds the figures still, and lets the daemon make none for this page. */
 function setPaused(on: boolean): void {
   paused = on;
   if (on) {
     close();
-    set({ connection: "paused" });
+    set({ connection: "paused", ageS: null, isSilent: false });
   } else {
-    set({ connection: "connecting" });
-    open();
+    begin();
   }
 }
 
@@ -80,22 +114,29 @@ export function togglePaused(): void {
   setPaused(!paused);
 }
 
+export function isPaused(): boolean {
+  return paused;
+}
+
+/** Calls `listener` after each change of the state; returns what ends that. */
+export function listen(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
+}
+
 export function start(): void {
-  open();
+  begin();
+  setInterval(watch, 1000);
   // A page that nobody sees costs nothing, and browsers have few connections for a host.
   document.addEventListener("visibilitychange", () => {
     if (paused) return;
     if (document.hidden) close();
-    else open();
+    else begin();
   });
 }
 
 export function useLive(): State {
   const [, redraw] = useState(0);
-  useEffect(() => {
-    const listener = () => redraw((n) => n + 1);
-    listeners.add(listener);
-    return () => void listeners.delete(listener);
-  }, []);
+  useEffect(() => listen(() => redraw((n) => n + 1)), []);
   return state;
 }

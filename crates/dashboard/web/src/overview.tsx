@@ -6,8 +6,11 @@ import type { Live, LiveDevice, LiveVm } from "./api";
 import { Sparkline } from "./chart";
 import { bandwidth, digits, duration, objective } from "./format";
 import { to } from "./hooks";
-import { requests, type State } from "./live";
+import { type Points, type Rates, requests } from "./rates";
 import { Figure, Mark, Marks, TableFrame } from "./parts";
+
+/** Points of a VM that has none yet. */
+const NONE: Points = [];
 
 const bytes = (vm: LiveVm) => (vm.read_bytes_per_s ?? 0) + (vm.write_bytes_per_s ?? 0);
 
@@ -38,7 +41,7 @@ const COLUMNS: Column[] = [
 ];
 
 const Row = memo(
-  function Row({ vm, points }: { vm: LiveVm; points: number[] }) {
+  function Row({ vm, points }: { vm: LiveVm; points: Points }) {
     return (
       <tr>
         <th scope="row">
@@ -68,7 +71,7 @@ const Row = memo(
       </tr>
     );
   },
-  // An idle VM has the same figures as before, so its row is not drawn again.
+  // The row of a VM that stays idle, or as it is, is not drawn again.
   (before, after) =>
     before.points === after.points && JSON.stringify(before.vm) === JSON.stringify(after.vm),
 );
@@ -114,7 +117,7 @@ function sorted(vms: LiveVm[], column: Column, isUp: boolean): LiveVm[] {
   });
 }
 
-function VmTable({ live, rates }: { live: Live; rates: State["rates"] }) {
+function VmTable({ live, rates }: { live: Live; rates: Rates }) {
   const [by, setBy] = useState({ column: 0, isUp: true });
   const [filter, setFilter] = useState("");
   const input = useRef<HTMLInputElement>(null);
@@ -167,7 +170,7 @@ function VmTable({ live, rates }: { live: Live; rates: State["rates"] }) {
           </thead>
           <tbody>
             {vms.map((vm) => (
-              <Row key={vm.vm} vm={vm} points={rates.get(vm.vm) ?? []} />
+              <Row key={vm.vm} vm={vm} points={rates.of.get(vm.vm) ?? NONE} />
             ))}
           </tbody>
         </table>
@@ -177,7 +180,7 @@ function VmTable({ live, rates }: { live: Live; rates: State["rates"] }) {
   );
 }
 
-export function Overview({ live, rates }: { live: Live; rates: State["rates"] }) {
+export function Overview({ live, rates }: { live: Live; rates: Rates }) {
   return (
     <>
       <h1 class="visually-hidden">Overview</h1>

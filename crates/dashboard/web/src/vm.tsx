@@ -6,8 +6,8 @@ import { path } from "./api";
 import { aligned, Chart, distribution } from "./chart";
 import { bandwidth, digits, duration, percent, size } from "./format";
 import { to, usePolled } from "./hooks";
-import { requests } from "./live";
 import { ObjectiveSection } from "./objective";
+import { requests } from "./rates";
 import { SincePicker, Failure, Figure, Mark, Shares, TableFrame } from "./parts";
 import { CLASSES, SeriesSection, useHistory } from "./series";
 

@@ -3,6 +3,28 @@
 import assert from "node:assert/strict";
 import { until } from "./daemon.mjs";
 
+/** Replaces the events of the daemon by those of `emit`. */
+function fakeEvents(page) {
+  return page.addInitScript(() => {
+    window.sources = [];
+    window.EventSource = class extends EventTarget {
+      static CLOSED = 2;
+      readyState = 1;
+      constructor() {
+        super();
+        window.sources.push(this);
+      }
+      close() {
+        this.readyState = 2;
+      }
+    };
+  });
+}
+
+/** Sends an event to the page's present source. */
+const emit = (page, name, data) =>
+  page.evaluate(([name, data]) => window.sources.at(-1).dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) })), [name, data]);
+
 /** Tests by name; `it` has the helpers of `run.mjs`, and the daemon once it runs. */
 export const trouble = (it) => ({
   async "a token that is revoked is forgotten, which the page says, and reading goes on"() {
@@ -53,6 +75,70 @@ export const trouble = (it) => ({
     await page.getByRole("link", { name: "Overview" }).click();
     await it.ready(page, "");
     assert.equal(await page.getByRole("alert").count(), 0);
+    await close();
+  },
+
+  async "figures of a daemon that stands still are dimmed with their age, and live again afterwards"() {
+    const { page, close } = await it.open();
+    await it.ready(page, "");
+    it.daemon.process.kill("SIGSTOP");
+    try {
+      await page.locator("header .mark.bad", { hasText: /no answer: values are \d+ s old/ }).waitFor();
+      await page.locator("main .old table").first().waitFor();
+    } finally {
+      it.daemon.process.kill("SIGCONT");
+    }
+    await it.ready(page, "");
+    await page.locator("main .old").waitFor({ state: "detached" });
+    await close();
+  },
+
+  async "a device that does not answer is told by the mark, with the age of the figures"() {
+    const { page, errors, close } = await it.open("", { prepare: fakeEvents });
+    const live = async () => {
+      const at_ms = await page.evaluate(() => Date.now());
+      await emit(page, "sample", { at_ms, devices: [], vms: [] });
+    };
+    await live();
+    await page.locator("header .mark.good", { hasText: "live" }).waitFor();
+    const timer = setInterval(() => emit(page, "problem", { error: { what: "nvme0 does not answer" } }), 500);
+    await page.locator("header .mark.bad", { hasText: /device does not answer: values are \d+ s old/ }).waitFor();
+    await page.getByRole("alert").filter({ hasText: "nvme0 does not answer" }).waitFor();
+    clearInterval(timer);
+    await live();
+    await page.locator("header .mark.good", { hasText: "live" }).waitFor();
+    assert.equal(await page.getByRole("alert").count(), 0);
+    // Without a word from the connection it is made anew.
+    const opened = await page.evaluate(() => window.sources.length);
+    await until("another connection", () => page.evaluate((n) => window.sources.length > n, opened));
+    assert.equal(await page.evaluate(() => window.sources.filter((it) => it.readyState !== 2).length), 1);
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "a page that is refused the events says why"() {
+    const what = "16 other clients follow the events";
+    const prepare = (page) =>
+      page.route(/\/v1\/events/, (route) => route.fulfill({ status: 503, json: { error: { what, where: "events" } } }));
+    const { page, close } = await it.open("", { prepare });
+    await page.getByRole("alert").filter({ hasText: what }).waitFor();
+    await close();
+  },
+
+  async "a paused page asks for nothing but health, and goes on at once"() {
+    const { page, errors, close } = await it.open("vm/db");
+    await it.ready(page, "vm/db");
+    await page.keyboard.press("p");
+    await page.locator("header .mark", { hasText: "paused" }).waitFor();
+    await page.waitForLoadState("networkidle");
+    const asked = [];
+    const note = (request) => asked.push(new URL(request.url()).pathname);
+    page.on("request", note);
+    // Twice the time between two requests for the state of health, five between those of the VM.
+    for (let i = 0; i < 2; i++) await page.waitForRequest("**/healthz");
+    assert.deepEqual([...new Set(asked)], ["/healthz"]);
+    await Promise.all([page.waitForRequest("**/v1/vms/db"), page.waitForRequest("**/history*"), page.keyboard.press("p")]);
+    assert.deepEqual(errors, []);
     await close();
   },
 });
