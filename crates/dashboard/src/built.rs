@@ -5,15 +5,15 @@ use super::Asset;
 /// Files of `assets/`.
 pub(super) const ASSETS: &[Asset] = &[
     Asset {
-        path: "/assets/index-7lf0LZPk.js",
-        content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-7lf0LZPk.js"),
-        is_hashed: true,
-    },
-    Asset {
         path: "/assets/index-BUy0Tj5C.css",
         content_type: "text/css",
         bytes: include_bytes!("../assets/index-BUy0Tj5C.css"),
+        is_hashed: true,
+    },
+    Asset {
+        path: "/assets/index-s7ba7TpB.js",
+        content_type: "text/javascript",
+        bytes: include_bytes!("../assets/index-s7ba7TpB.js"),
         is_hashed: true,
     },
     Asset {

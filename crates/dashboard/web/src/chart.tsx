@@ -24,6 +24,8 @@ export interface ChartProps {
   format: (value: number) => string;
   /** Series are drawn on top of each other; the legend has their own figures. */
   stacked?: boolean;
+  /** Range of the times in seconds since 1970; without one, as the points have it. */
+  xRange?: [number, number];
   /** Logarithmic axis of figures instead of times. */
   xIs?: { format: (value: number) => string };
   /** Fixed range of the values. */
@@ -54,7 +56,14 @@ function axis(): Partial<uPlot.Axis> {
   };
 }
 
-function options(props: ChartProps, width: number): uPlot.Options {
+/** Places of values without a neighbour, which a line does not show. */
+export function lone(values: ArrayLike<number | null | undefined>): number[] {
+  const places = Array.from(values, (_, i) => i);
+  return places.filter((i) => values[i] != null && values[i - 1] == null && values[i + 1] == null);
+}
+
+function options(latest: { current: ChartProps }, width: number): uPlot.Options {
+  const props = latest.current;
   const { format, xIs } = props;
   const label = (_: uPlot, value: number | null) => (value === null ? "–" : format(value));
   return {
@@ -63,7 +72,7 @@ function options(props: ChartProps, width: number): uPlot.Options {
     cursor: { drag: { x: false, y: false }, y: false },
     legend: { live: true },
     scales: {
-      x: xIs ? { time: false, distr: 3 } : { time: true },
+      x: xIs ? { time: false, distr: 3 } : { time: true, range: (_, min, max) => latest.current.xRange ?? [min, max] },
       y: { range: props.range ? () => props.range! : (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
     },
     axes: [
@@ -84,7 +93,7 @@ function options(props: ChartProps, width: number): uPlot.Options {
         label: series.label,
         stroke: colour(series.colour),
         width: props.stacked ? 1 : 1.5,
-        points: { show: false },
+        points: { show: false, size: 4, fill: colour(series.colour), filter: (plot: uPlot, at: number) => lone(plot.data[at]!) },
         spanGaps: false,
         ...(series.fill ? { fill: `${colour(series.colour)}${props.stacked ? "" : "33"}` } : {}),
         ...(series.dash ? { dash: [6, 4] } : {}),
@@ -113,7 +122,7 @@ export function Chart(props: ChartProps) {
   useEffect(() => {
     const element = place.current;
     if (!element) return;
-    const made = new uPlot(options(latest.current, element.clientWidth || 300), data, element);
+    const made = new uPlot(options(latest, element.clientWidth || 300), data, element);
     plot.current = made;
     const resized = new ResizeObserver(() => {
       made.setSize({ width: element.clientWidth, height: 190 });

@@ -3,8 +3,9 @@
 import { useState } from "preact/hooks";
 import type { History, Interval } from "./api";
 import { Chart, type Series } from "./chart";
-import { bandwidth, digits, duration } from "./format";
+import { bandwidth, digits, duration, span } from "./format";
 import { type Polled, usePolled } from "./hooks";
+import { classes, emptiness, perSecond, pieces, value } from "./intervals";
 import { Failure } from "./parts";
 
 /** Spans that can be looked at, with the step and how often the figures are asked for anew. */
@@ -15,15 +16,6 @@ const SPANS = [
   { name: "6 h", from: "-6h", step: "60s", everyMs: 60_000 },
   { name: "24 h", from: "-24h", step: "300s", everyMs: 60_000 },
 ] as const;
-
-/** Classes of the time of requests: counter, name, colour. */
-export const CLASSES: [string, string, string][] = [
-  ["regulated_us", "own limit", "--series-4"],
-  ["queued_us", "behind others", "--series-2"],
-  ["merged_wait_us", "merged", "--series-5"],
-  ["deliberate_us", "anticipation", "--series-6"],
-  ["device_us", "device", "--series-1"],
-];
 
 export interface Span {
   picked: number;
@@ -55,29 +47,6 @@ export function SpanPicker({ span }: { span: Span }) {
   );
 }
 
-/** Intervals at equal distances; those in which nothing happened are null. */
-function evenly(history: History): { x: number[]; at: (Interval | null)[] } {
-  const step = history.step_s * 1000;
-  const first = Math.floor(history.from_ms / step);
-  const last = Math.max(first, Math.ceil(history.to_ms / step) - 1);
-  const x: number[] = [];
-  const at: (Interval | null)[] = [];
-  for (let n = first; n <= last; n++) {
-    x.push((n * step) / 1000);
-    at.push(null);
-  }
-  for (const interval of history.intervals) {
-    // Points of 1 s are as the VM was visited: each belongs to the second of its middle.
-    const middle = (interval.from_ms + interval.to_ms) / 2;
-    const index = Math.floor(middle / step) - first;
-    if (index >= 0 && index < at.length) at[index] = interval;
-  }
-  return { x, at };
-}
-
-const value = (it: Interval, name: string) => it.values[name] ?? 0;
-const perSecond = (it: Interval, n: number) => (it.observed_ms > 0 ? (n * 1000) / it.observed_ms : 0);
-
 interface ChartsProps {
   history: History;
   /** Bound on latencies in nanoseconds, drawn beside them. */
@@ -86,71 +55,71 @@ interface ChartsProps {
 }
 
 export function Charts({ history, bound, isDevice }: ChartsProps) {
-  const { x, at } = evenly(history);
-  const line = (label: string, colour: string, of: (it: Interval) => number | null): Series => ({
+  const { x, at } = pieces(history);
+  const xRange: [number, number] = [history.from_ms / 1000, history.to_ms / 1000];
+  const line = (label: string, colour: string, of: (it: Interval) => number | null, idle: number | null = 0): Series => ({
     label,
     colour,
-    values: at.map((it) => (it ? of(it) : null)),
+    values: at.map((it) => (it === "unknown" ? null : it === "idle" ? idle : of(it))),
   });
-  const rate = (label: string, colour: string, name: string) =>
-    line(label, colour, (it) => perSecond(it, value(it, name)));
+  const rate = (label: string, colour: string, name: string, by = 1) =>
+    line(label, colour, (it) => perSecond(history, it, value(it, name)) / by);
   const latency = [
-    line("p50", "--series-1", (it) => it.latency?.p50_ns ?? null),
-    line("p99", "--series-2", (it) => it.latency?.p99_ns ?? null),
-    line("p99.9", "--series-3", (it) => it.latency?.p999_ns ?? null),
+    line("p50", "--series-1", (it) => it.latency?.p50_ns ?? null, null),
+    line("p99", "--series-2", (it) => it.latency?.p99_ns ?? null, null),
+    line("p99.9", "--series-3", (it) => it.latency?.p999_ns ?? null, null),
   ];
   if (bound) latency.push({ label: "bound", colour: "--bad", dash: true, values: x.map(() => bound) });
-  const classes = CLASSES.filter(([name]) => at.some((it) => it && value(it, name) > 0));
-  const missed = at.map((it) => {
-    if (!it) return null;
-    const names = ["reservation", "latency", "target", "limit"];
-    return names.reduce((sum, name) => sum + value(it, `${name}_missed_s`), 0);
-  });
+  const { intervals } = history;
+  const present = classes(intervals).filter(({ counter }) => intervals.some((it) => value(it, counter) > 0));
+  const missedOf = (it: Interval) =>
+    ["reservation", "latency", "target", "limit"].reduce((sum, part) => sum + value(it, `${part}_missed_s`), 0);
   return (
     <div class="charts">
-      <Chart title="Requests a second" x={x} format={digits} series={[rate("reads", "--series-1", "reads"), rate("writes", "--series-2", "writes")]} />
-      <Chart title="Bandwidth" x={x} format={bandwidth} series={[rate("read", "--series-1", "read_bytes"), rate("write", "--series-2", "write_bytes")]} />
-      <Chart title="Latency" x={x} format={(ns) => duration(ns)} series={latency} />
+      <Chart title="Requests a second" xRange={xRange} x={x} format={digits} series={[rate("reads", "--series-1", "reads"), rate("writes", "--series-2", "writes")]} />
+      <Chart title="Bandwidth" xRange={xRange} x={x} format={bandwidth} series={[rate("read", "--series-1", "read_bytes"), rate("write", "--series-2", "write_bytes")]} />
+      <Chart title="Latency" xRange={xRange} x={x} format={(ns) => duration(ns)} series={latency} />
       <Chart
         title="Where the time went: requests in each state, on average"
         x={x}
+        xRange={xRange}
         stacked
         format={digits}
-        series={classes.map(([name, label, colour]) => ({
-          ...line(label, colour, (it) => perSecond(it, value(it, name)) / 1e6),
-          fill: true,
-        }))}
+        series={present.map(({ counter, label, colour }) => ({ ...rate(label, colour, counter, 1e6), fill: true }))}
       />
       {isDevice ? (
         <>
           <Chart
             title="Time in use"
             x={x}
+            xRange={xRange}
             range={[0, 105]}
             format={(v) => `${digits(v)} %`}
             series={[
-              { ...line("busy", "--series-1", (it) => perSecond(it, value(it, "busy_us")) / 1e4), fill: true },
-              line("idle on purpose", "--series-6", (it) => perSecond(it, value(it, "idle_on_purpose_us")) / 1e4),
+              { ...rate("busy", "--series-1", "busy_us", 1e4), fill: true },
+              rate("idle on purpose", "--series-6", "idle_on_purpose_us", 1e4),
             ]}
           />
           <Chart
             title="Queue depth"
             x={x}
+            xRange={xRange}
             format={digits}
             series={[
-              line("in force", "--series-4", (it) => value(it, "depth")),
+              line("in force", "--series-4", (it) => value(it, "depth"), null),
               line("in flight", "--series-1", (it) => value(it, "in_flight")),
               line("waiting", "--series-2", (it) => value(it, "pending")),
             ]}
           />
         </>
       ) : (
-        missed.some((n) => n) && (
+        intervals.some((it) => missedOf(it) > 0) && (
           <Chart
-            title="Promises missed, in seconds"
+            title={`Promises missed, in seconds of each ${span(history.step_s)}`}
             x={x}
+            xRange={xRange}
             format={digits}
-            series={[{ label: "missed", colour: "--bad", values: missed, fill: true }]}
+            series={[{ ...line("missed", "--bad", missedOf), fill: true }]}
           />
         )
       )}
@@ -168,7 +137,7 @@ export function SeriesSection(props: { span: Span; bound?: number | undefined; i
       </div>
       <Failure error={error} />
       {history && <Charts history={history} bound={props.bound} isDevice={props.isDevice ?? false} />}
-      {history?.intervals.length === 0 && <p class="muted">Idle in all of this time.</p>}
+      {history && emptiness(history) && <p class="muted">{emptiness(history)}</p>}
     </section>
   );
 }

@@ -7,9 +7,10 @@ import { aligned, Chart, distribution } from "./chart";
 import { bandwidth, digits, duration, percent, size } from "./format";
 import { to, usePolled } from "./hooks";
 import { ObjectiveSection } from "./objective";
+import { classes, value } from "./intervals";
 import { requests } from "./rates";
 import { SincePicker, Failure, Figure, Mark, Shares, TableFrame } from "./parts";
-import { CLASSES, SeriesSection, useHistory } from "./series";
+import { SeriesSection, useHistory } from "./series";
 
 function Now({ live, name }: { live: Live; name: string }) {
   const vm = live.vms.find((it) => it.vm === name);
@@ -77,7 +78,7 @@ function Where({ history }: { history: History }) {
   for (const interval of history.intervals) {
     for (const { vm, waited_us } of interval.behind ?? []) behind.set(vm, (behind.get(vm) ?? 0) + waited_us);
   }
-  const sum = (name: string) => history.intervals.reduce((all, it) => all + (it.values[name] ?? 0), 0);
+  const sum = (counter: string) => history.intervals.reduce((all, it) => all + value(it, counter), 0);
   const waited = [...behind].sort((a, b) => b[1] - a[1]).slice(0, 8);
   const most = waited[0]?.[1] ?? 1;
   const micros = (us: number) => duration(us * 1000);
@@ -85,7 +86,7 @@ function Where({ history }: { history: History }) {
     <div class="columns">
       <section>
         <h2>Where its time went</h2>
-        <Shares format={micros} parts={CLASSES.map(([name, label, colour]) => [label, sum(name), colour])} />
+        <Shares format={micros} parts={classes(history.intervals).map((it) => [it.label, sum(it.counter), it.colour])} />
       </section>
       <section>
         <h2>Who it waited for</h2>

@@ -141,4 +141,48 @@ export const trouble = (it) => ({
     assert.deepEqual(errors, []);
     await close();
   },
+
+  async "coarse and lone points are drawn, and a time without a daemon is told from an idle one"() {
+    const latency = { p50_ns: 50e6, p99_ns: 100e6, p999_ns: 150e6, max_ns: 160e6 };
+    let answer;
+    const prepare = (page) => page.route("**/v1/vms/db/history*", (route) => route.fulfill({ json: answer }));
+    const show = async (ms, intervals, isRecorded = true) => {
+      const to_ms = Date.now();
+      const from_ms = to_ms - 300_000;
+      const all = intervals.map((from) => ({
+        from_ms: from_ms + from,
+        to_ms: from_ms + from + ms,
+        observed_ms: ms,
+        values: { reads: 100, device_us: 100_000 },
+        latency,
+      }));
+      answer = { from_ms, to_ms, step_s: 1, intervals: all, recorded: isRecorded ? [{ from_ms, to_ms }] : [] };
+      return it.open("vm/db", { prepare });
+    };
+    /** Points of a chart's picture that have its first series' colour. */
+    const points = (page, title) =>
+      page.getByRole("figure", { name: title, exact: true }).locator("canvas").evaluate((canvas) => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        let n = 0;
+        for (let i = 0; i < data.length; i += 4) n += data[i] < 60 && data[i + 2] > 200 && data[i + 3] > 200;
+        return n;
+      });
+    const series = (n, every) => Array.from({ length: n }, (_, i) => i * every);
+    for (const [what, ms, begins] of [
+      ["points of 4 s", 4000, series(75, 4000)],
+      ["a second out of three", 1000, series(100, 3000)],
+    ]) {
+      const { page, errors, close } = await show(ms, begins);
+      for (const title of ["Requests a second", "Latency"]) {
+        await until(`${what}: ${title} is drawn`, async () => (await points(page, title)) > 200);
+      }
+      assert.deepEqual(errors, []);
+      await close();
+    }
+    for (const [isRecorded, said] of [[true, "Idle in all of this time."], [false, "no daemon recorded"]]) {
+      const { page, close } = await show(1000, [], isRecorded);
+      await page.getByText(said).waitFor();
+      await close();
+    }
+  },
 });

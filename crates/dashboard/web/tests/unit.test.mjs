@@ -11,7 +11,8 @@ after(() => server.close());
 const load = (name) => server.ssrLoadModule(`/src/${name}`);
 
 const { NO_RATES, POINTS, withEvent } = await load("rates.ts");
-const { sparkPath } = await load("chart.tsx");
+const { lone, sparkPath } = await load("chart.tsx");
+const { classes, emptiness, perSecond, pieces } = await load("intervals.ts");
 const { judge } = await load("watch.ts");
 const { isAnswer } = await load("api.ts");
 
@@ -71,4 +72,68 @@ test("figures without new ones are old, and the connection is made anew", () => 
   assert.equal(at({ eventMs: 80_000, ageMs: 20_000, connection: "stuck" }).isSilent, true);
   // After a sleep of the computer, its clock alone tells.
   assert.deepEqual(at({ ageMs: 3_600_000 }), { ageS: 3600, isSilent: false, reopens: false });
+});
+
+const second = (from, to, values = { reads: 1000 }) => ({ from_ms: from * 1000, to_ms: to * 1000, observed_ms: (to - from) * 1000, values });
+const history = (step_s, from, to, intervals, ...recorded) => ({
+  from_ms: from * 1000,
+  to_ms: to * 1000,
+  step_s,
+  intervals,
+  recorded: recorded.map(([from, to]) => ({ from_ms: from * 1000, to_ms: to * 1000 })),
+});
+/** Times of pieces with a letter each: an interval, idle, unknown. */
+const drawn = (it) => {
+  const { x, at } = pieces(it);
+  return x.map((s, i) => `${typeof at[i] === "string" ? at[i][0] : "I"}${Math.round(s * 100) / 100}`).join(" ");
+};
+
+test("points a bit longer than a second, and points of 4 s, follow each other without a gap", () => {
+  const long = [second(100, 101.02), second(101.02, 102.04), second(103.1, 104.12)];
+  assert.equal(drawn(history(1, 100, 105, long, [0, 105])), "I100.51 I101.53 I103.61");
+  const coarse = [second(100, 104), second(104, 108), second(108, 112)];
+  assert.equal(drawn(history(1, 100, 112, coarse, [0, 112])), "I102 I106 I110");
+});
+
+test("idle times are known, times without a daemon are not", () => {
+  const work = [second(102, 103), second(108, 109)];
+  assert.equal(drawn(history(1, 100, 120, work, [0, 120])), "i100 i102 I102.5 i103 i108 I108.5 i109 i120");
+  const halves = history(1, 100, 120, work, [0, 105], [107, 120]);
+  assert.equal(drawn(halves), "i100 i102 I102.5 i103 i105 u106 i107 i108 I108.5 i109 i120");
+  assert.equal(drawn(history(1, 100, 120, [], [110, 120])), "u105 i110 i120");
+  assert.equal(drawn(history(1, 100, 120, [])), "u110");
+  assert.equal(drawn(history(1, 100, 106, [second(102, 103.5)], [0, 106])), "i100 i102 I102.75", "the next point is on its way");
+  assert.equal(drawn(history(10, 100, 135, [second(100, 110), second(120, 140)], [0, 135])), "I105 i110 i120 I127.5");
+});
+
+test("a span without points is idle only as far as a daemon recorded", () => {
+  assert.equal(emptiness(history(1, 0, 300, [], [0, 300])), "Idle in all of this time.");
+  assert.match(emptiness(history(1, 0, 300, [], [100, 300])), /^Idle, as far as a daemon recorded/);
+  assert.match(emptiness(history(1, 0, 300, [])), /no daemon recorded/);
+  assert.equal(emptiness(history(1, 0, 300, [second(1, 2)], [0, 300])), null);
+});
+
+test("rates are those of the recorded time of an interval", () => {
+  const it = { ...second(0, 300), observed_ms: 1000 };
+  assert.equal(perSecond(history(300, 0, 300, [it], [0, 300]), it, 1000), 1000 / 300);
+  assert.equal(perSecond(history(300, 0, 300, [it], [0, 100], [200, 300]), it, 1000), 5);
+  assert.equal(perSecond(history(300, 0, 300, [it]), it, 1000), 1000, "as far as it was observed");
+});
+
+test("values without a neighbour are marked", () => {
+  assert.deepEqual(lone([1, null, 2, 3, undefined, 0, null]), [0, 5]);
+  assert.deepEqual(lone([null, 1]), [1]);
+  assert.deepEqual(lone([]), []);
+});
+
+test("the wait is that behind others only where samples say so", () => {
+  const labels = (...values) => classes(values.map((it, i) => second(i, i + 1, it))).map((it) => it.label);
+  const exact = { queued_us: 900, device_us: 100 };
+  assert.ok(!labels(exact).some((label) => label.includes("behind")));
+  assert.ok(labels(exact).includes("queued"));
+  const sampled = { behind_others_us: 100, own_requests_us: 800, service_us: 90, slow_device_us: 5, unknown_us: 5 };
+  const divided = labels({ ...exact, ...sampled });
+  assert.ok(divided.includes("behind other VMs") && divided.includes("behind its own requests"));
+  assert.ok(!divided.includes("queued"), "nothing is counted twice");
+  assert.ok(labels({ ...exact, ...sampled }, exact).includes("queued"), "half is of an older daemon");
 });
