@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-s7ba7TpB.js",
+        path: "/assets/index-Denf2mM4.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-s7ba7TpB.js"),
+        bytes: include_bytes!("../assets/index-Denf2mM4.js"),
         is_hashed: true,
     },
     Asset {

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { clock } from "./format";
+import { clock, minute, stamp } from "./format";
 import { useThemeTurn } from "./hooks";
 import { POINTS, type Points } from "./rates";
 
@@ -81,14 +81,14 @@ function options(latest: { current: ChartProps }, width: number): uPlot.Options 
         space: 64,
         values: (_, all) => {
           // Whole minutes need no seconds.
-          const places = all.every((v) => v % 60 === 0) ? 5 : 8;
-          return all.map((v) => (v === null ? "" : xIs ? xIs.format(v) : clock(v * 1000).slice(0, places)));
+          const time = all.every((v) => v % 60 === 0) ? minute : clock;
+          return all.map((v) => (v === null ? "" : xIs ? xIs.format(v) : time(v * 1000)));
         },
       },
       { ...axis(), size: 74, values: (_, all) => all.map((v) => format(v)) },
     ],
     series: [
-      xIs ? { value: (_, v) => (v === null ? "–" : xIs.format(v)) } : { value: "{HH}:{mm}:{ss}" },
+      { value: (_, v) => (v === null ? "–" : xIs ? xIs.format(v) : stamp(v * 1000)) },
       ...props.series.map((series) => ({
         label: series.label,
         stroke: colour(series.colour),

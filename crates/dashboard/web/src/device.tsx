@@ -4,25 +4,14 @@ import { useRef, useState } from "preact/hooks";
 import { ApiError, ask, type Device, type Live, path, type Policy, type VmStats } from "./api";
 import { bandwidth, digits, duration, size } from "./format";
 import { to, usePolled } from "./hooks";
-import { SincePicker, Dialog, Failure, Figure, TableFrame } from "./parts";
+import { Anew, SincePicker, Dialog, Failure, Figure, TableFrame } from "./parts";
 import { SeriesSection, useHistory } from "./series";
+import { anewMs, type Bases, followAll, waits } from "./since";
 
 /** Most VMs of a matrix: those that were delayed longest. */
 const MATRIX_MAX = 16;
 
 type Cells = Map<string, Map<string, number>>;
-
-function cells(stats: VmStats[], before: VmStats[] | null): Cells {
-  const all: Cells = new Map();
-  for (const vm of stats) {
-    const was = before?.find((it) => it.vm === vm.vm)?.waited_behind ?? [];
-    const row = vm.waited_behind.map(({ vm: other, ns }): [string, number] => {
-      return [other, ns - (was.find((it) => it.vm === other)?.ns ?? 0)];
-    });
-    all.set(vm.vm, new Map(row.filter(([, ns]) => ns > 0)));
-  }
-  return all;
-}
 
 const total = (row: Map<string, number>) => [...row.values()].reduce((sum, ns) => sum + ns, 0);
 
@@ -81,8 +70,11 @@ function MatrixSection({ device }: { device: string }) {
   const { value, error } = usePolled<{ vms: VmStats[] }>("/v1/stats", 5000);
   const [isRecent, setRecent] = useState(false);
   const own = value?.vms.filter((vm) => vm.device === device) ?? null;
-  const first = useRef<VmStats[] | null>(null);
-  if (own && first.current === null) first.current = own;
+  const followed = useRef<{ answer: unknown; bases: Bases } | null>(null);
+  if (own && followed.current?.answer !== value) {
+    followed.current = { answer: value, bases: followAll(followed.current?.bases ?? null, own, Date.now()) };
+  }
+  const bases = isRecent ? (followed.current?.bases ?? null) : null;
   return (
     <section>
       <div class="titled">
@@ -90,7 +82,8 @@ function MatrixSection({ device }: { device: string }) {
         <SincePicker label="Time of the matrix" isRecent={isRecent} pick={setRecent} />
       </div>
       <Failure error={error} />
-      {own && <Matrix all={cells(own, isRecent ? first.current : null)} />}
+      {bases && <Anew atMs={anewMs(bases)} />}
+      {own && <Matrix all={waits(own, bases)} />}
     </section>
   );
 }

@@ -54,13 +54,45 @@ export function span(seconds: number): string {
   return said.join(" ") || "0 s";
 }
 
+/** A share, rounded down as the command line does: what is missed in part is below 100 %. */
 export function percent(value: number | undefined): string {
   if (value === undefined) return "–";
-  return `${value >= 99.95 || value === 0 ? value.toFixed(0) : value.toFixed(1)} %`;
+  // Slack for tenths that have no exact binary form.
+  const tenths = Math.floor(value * 10 + 1e-6) / 10;
+  return `${tenths >= 100 || value === 0 ? tenths.toFixed(0) : tenths.toFixed(1)} %`;
 }
 
+const two = (n: number) => n.toString().padStart(2, "0");
+
+/** Time of day in the browser's zone as 14:03, whatever its language has. */
+export function minute(ms: number): string {
+  const at = new Date(ms);
+  return `${two(at.getHours())}:${two(at.getMinutes())}`;
+}
+
+/** Time of day in the browser's zone as 14:03:10. */
 export function clock(ms: number): string {
-  return new Date(ms).toLocaleTimeString([], { hour12: false });
+  return `${minute(ms)}:${two(new Date(ms).getSeconds())}`;
+}
+
+/** Date and time of day in the browser's zone as 2026-11-28 14:03:10. */
+export function stamp(ms: number): string {
+  const at = new Date(ms);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(ms)}`;
+}
+
+/** A time of the daemon (RFC 3339) in the browser's zone; a text that is none as it is. */
+export function localStamp(text: string): string {
+  const ms = /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/.test(text) ? Date.parse(text) : NaN;
+  return Number.isNaN(ms) ? text : stamp(ms);
+}
+
+/** The browser's zone by name and offset, as of a time. */
+export function zone(ms: number): string {
+  const east = -new Date(ms).getTimezoneOffset();
+  const offset = `UTC${east < 0 ? "-" : "+"}${two(Math.floor(Math.abs(east) / 60))}:${two(Math.abs(east) % 60)}`;
+  const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
+  return timeZone ? `${timeZone} (${offset})` : offset;
 }
 
 import type { Objective } from "./api";

@@ -6,6 +6,7 @@ import type { Live, LiveDevice, LiveVm } from "./api";
 import { Sparkline } from "./chart";
 import { bandwidth, digits, duration, objective } from "./format";
 import { to } from "./hooks";
+import { tally, urgency } from "./promises";
 import { type Points, type Rates, requests } from "./rates";
 import { Figure, Mark, Marks, TableFrame } from "./parts";
 
@@ -13,12 +14,6 @@ import { Figure, Mark, Marks, TableFrame } from "./parts";
 const NONE: Points = [];
 
 const bytes = (vm: LiveVm) => (vm.read_bytes_per_s ?? 0) + (vm.write_bytes_per_s ?? 0);
-
-/** Worst share of a judged part; without one, better than all that have one. */
-function share(vm: LiveVm): number {
-  const shares = (vm.attainment ?? []).map((part) => part.kept_percent ?? 100);
-  return shares.length ? Math.min(...shares) : 101;
-}
 
 interface Column {
   name: string;
@@ -31,7 +26,7 @@ const COLUMNS: Column[] = [
   { name: "VM", key: (vm) => vm.vm },
   { name: "Device", key: (vm) => vm.device },
   { name: "Objective", key: (vm) => objective(vm.objective) },
-  { name: "Promises", key: share },
+  { name: "Promises", key: urgency },
   { name: "IOPS", key: (vm) => requests(vm) ?? -1, isNumber: true },
   { name: "Bandwidth", key: bytes, isNumber: true },
   { name: "p50", key: (vm) => vm.p50_ns ?? -1, isNumber: true },
@@ -78,8 +73,7 @@ const Row = memo(
 
 function Card({ device, vms }: { device: LiveDevice; vms: LiveVm[] }) {
   const own = vms.filter((vm) => vm.device === device.name);
-  const judged = own.filter((vm) => vm.attainment?.some((part) => part.kept !== undefined));
-  const missed = judged.filter((vm) => vm.attainment?.some((part) => part.kept === false));
+  const { judged, missed, now } = tally(own);
   return (
     <li class="card">
       <h3>
@@ -96,10 +90,13 @@ function Card({ device, vms }: { device: LiveDevice; vms: LiveVm[] }) {
         <Figure name="VMs">{own.length}</Figure>
       </dl>
       <p>
-        {judged.length > 0 && (
-          <Mark kept={missed.length === 0}>
-            {missed.length > 0 && `: ${missed.length} of ${judged.length} VMs with promises`}
-          </Mark>
+        {now > 0 && (
+          <span class="mark bad">
+            <span aria-hidden="true">▼</span> missing now: {now} {now === 1 ? "VM" : "VMs"} in the last 5 min{" "}
+          </span>
+        )}
+        {judged > 0 && (
+          <Mark kept={missed === 0}>{missed > 0 && `: ${missed} of ${judged} VMs with promises`}</Mark>
         )}
         {device.fits === false && <span class="mark warn"> ! promises do not fit the device</span>}
         {device.errors > 0 && <span class="mark bad"> {device.errors} I/Os failed</span>}

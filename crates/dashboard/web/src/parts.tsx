@@ -3,7 +3,8 @@
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { ApiError, LiveAttainment } from "./api";
-import { percent } from "./format";
+import { missedLately } from "./promises";
+import { clock, percent } from "./format";
 
 /** Whether a promise is kept: a sign and a word, because colours are not for everybody. */
 export function Mark({ kept, children }: { kept: boolean | undefined; children?: ComponentChildren }) {
@@ -17,12 +18,31 @@ export function Mark({ kept, children }: { kept: boolean | undefined; children?:
   );
 }
 
+/** Whether promises were missed in the last 5 minutes, however small their share of all time is. */
+export function Lately({ parts }: { parts: LiveAttainment[] | undefined }) {
+  const missed = missedLately(parts);
+  if (missed === 0) return null;
+  return (
+    <span class="mark bad nowrap">
+      <span aria-hidden="true">▼</span> missing now: {missed} s in 5 min
+    </span>
+  );
+}
+
 /** Marks of all parts of an objective, the missed ones with their shares. */
 export function Marks({ parts }: { parts: LiveAttainment[] | undefined }) {
   if (!parts?.length) return <span class="muted">–</span>;
-  if (parts.every((part) => part.kept)) return <Mark kept={true} />;
+  if (parts.every((part) => part.kept)) {
+    return (
+      <span class="marks">
+        <Lately parts={parts} />
+        <Mark kept={true} />
+      </span>
+    );
+  }
   return (
     <span class="marks">
+      <Lately parts={parts} />
       {parts.map((part) => (
         <span key={part.part} class="nowrap">
           <Mark kept={part.kept} />{" "}
@@ -148,6 +168,16 @@ export function SincePicker({ label, isRecent, pick }: { label: string; isRecent
         Since this page is open
       </button>
     </div>
+  );
+}
+
+/** Says that counters since the page is open have a shorter time. */
+export function Anew({ atMs }: { atMs: number | null }) {
+  if (atMs === null) return null;
+  return (
+    <p class="muted">
+      Counters began anew shortly before {clock(atMs)}, as after a restart of the daemon: what was before is left out.
+    </p>
   );
 }
 

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { ApiError, ask, path, type Recordings } from "./api";
-import { size, whole } from "./format";
+import { localStamp, size, whole, zone } from "./format";
 import { to, usePolled } from "./hooks";
 import { Headings, Failure, TableFrame } from "./parts";
 
@@ -49,6 +49,7 @@ export function RecordingsPage() {
               ! recordings are written to the storage of {device}, beside the I/O of its VMs
             </p>
           ))}
+          <p class="muted">Times are those of {zone(Date.now())}.</p>
           <TableFrame label="Recordings">
             <table class="wide">
               <Headings names={names} />
@@ -66,8 +67,8 @@ export function RecordingsPage() {
                     <td class="number">{whole(it.dropped)}</td>
                     <td class="number">{it.files}</td>
                     <td class="number">{size(it.bytes)}</td>
-                    <td>{it.from ?? "–"}</td>
-                    <td>{it.until ?? "–"}</td>
+                    <td>{it.from ? localStamp(it.from) : "–"}</td>
+                    <td>{it.until ? localStamp(it.until) : "–"}</td>
                     <td>
                       <button type="button" disabled={busy !== null} onClick={() => change(it.device, !it.on)}>
                         {it.on ? "Switch off" : "Switch on"}

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { History, Interval } from "./api";
 import { Chart, type Series } from "./chart";
-import { bandwidth, digits, duration, span } from "./format";
+import { bandwidth, digits, duration, span, zone } from "./format";
 import { type Polled, usePolled } from "./hooks";
 import { classes, emptiness, perSecond, pieces, value } from "./intervals";
 import { Failure } from "./parts";
@@ -133,6 +133,7 @@ export function SeriesSection(props: { span: Span; bound?: number | undefined; i
     <section>
       <div class="titled">
         <h2>Over time</h2>
+        <span class="muted">times of {zone(Date.now())}</span>
         <SpanPicker span={props.span} />
       </div>
       <Failure error={error} />

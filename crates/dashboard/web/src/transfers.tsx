@@ -134,6 +134,12 @@ function Row({ it, cancel }: { it: VmTransfers; cancel: (vm: string) => void }) 
   );
 }
 
+/** Zone of the daemon, which its times of day are in, as far as a deadline names it. */
+function daemonZone(transfers: VmTransfers[]): string {
+  const named = transfers.flatMap((it) => it.job?.due.match(/\[([^\]]+)\]$/)?.[1] ?? []);
+  return named[0] ? `, ${named[0]}` : "'s time zone";
+}
+
 export function TransfersPage({ live }: { live: Live | null }) {
   const { value, error, refresh } = usePolled<VmTransfers[]>(path("jobs"), 2000);
   const [isOpen, setOpen] = useState(false);
@@ -163,6 +169,9 @@ export function TransfersPage({ live }: { live: Live | null }) {
         <div class="notice good" role="status">
           {said}
         </div>
+      )}
+      {value && value.length > 0 && (
+        <p class="muted">Times of day in forecasts and results are those of the daemon{daemonZone(value)}.</p>
       )}
       {value?.length === 0 && <p class="muted">No VM has a transfer, or had one since the daemon started.</p>}
       {value && value.length > 0 && (

@@ -9,8 +9,9 @@ import { to, usePolled } from "./hooks";
 import { ObjectiveSection } from "./objective";
 import { classes, value } from "./intervals";
 import { requests } from "./rates";
-import { SincePicker, Failure, Figure, Mark, Shares, TableFrame } from "./parts";
+import { Anew, SincePicker, Failure, Figure, Mark, Shares, TableFrame } from "./parts";
 import { SeriesSection, useHistory } from "./series";
+import { type Base, follow, since } from "./since";
 
 function Now({ live, name }: { live: Live; name: string }) {
   const vm = live.vms.find((it) => it.vm === name);
@@ -114,48 +115,39 @@ function Where({ history }: { history: History }) {
   );
 }
 
-/** Times that were recorded since `first`. */
-function since(now: Times, first: Times): [number, number][] {
-  const before = new Map(first.buckets ?? []);
-  const new_ = (now.buckets ?? []).map(([at, n]): [number, number] => [at, n - (before.get(at) ?? 0)]);
-  return new_.filter(([, n]) => n > 0);
-}
-
 function sumOf(a: [number, number][], b: [number, number][]): [number, number][] {
   const all = new Map(a);
   for (const [at, n] of b) all.set(at, (all.get(at) ?? 0) + n);
   return [...all].sort((x, y) => x[0] - y[0]);
 }
 
-const NOTHING: Times = { count: 0, mean_ns: 0, buckets: [] };
-
 /** Distributions of latency, wait and device time: since the start, or since this page shows it. */
 function Distributions({ name }: { name: string }) {
   const { value, error } = usePolled<{ vms: VmStats[] }>("/v1/stats?buckets=true", 15_000);
   const [isRecent, setRecent] = useState(false);
-  const first = useRef<VmStats | null>(null);
+  const followed = useRef<Base | null>(null);
   const now = value?.vms.find((it) => it.vm === name);
-  if (now && first.current?.vm !== name) first.current = now;
-  const base = isRecent ? first.current : null;
-  const pairs: [string, string, Times[], Times[]][] = now
+  if (now) followed.current = follow(followed.current, now, Date.now());
+  const base = isRecent ? followed.current?.first : null;
+  const pairs: [string, string, Times[], (Times | undefined)[]][] = now
     ? [
-        ["latency", "--series-3", [now.latency], [base?.latency ?? NOTHING]],
+        ["latency", "--series-3", [now.latency], [base?.latency]],
         [
           "wait",
           "--series-2",
           [now.queue_time.read, now.queue_time.write],
-          [base?.queue_time.read ?? NOTHING, base?.queue_time.write ?? NOTHING],
+          [base?.queue_time.read, base?.queue_time.write],
         ],
         [
           "device",
           "--series-1",
           [now.service_time.read, now.service_time.write],
-          [base?.service_time.read ?? NOTHING, base?.service_time.write ?? NOTHING],
+          [base?.service_time.read, base?.service_time.write],
         ],
       ]
     : [];
   const all = pairs.map(([, , times, before]) =>
-    distribution(times.map((it, i) => since(it, before[i]!)).reduce(sumOf, [])),
+    distribution(times.map((it, i) => since(it, before[i])).reduce(sumOf, [])),
   );
   const { x, ys } = aligned(all);
   return (
@@ -165,6 +157,7 @@ function Distributions({ name }: { name: string }) {
         <SincePicker label="Requests of the distribution" isRecent={isRecent} pick={setRecent} />
       </div>
       <Failure error={error} />
+      {isRecent && <Anew atMs={followed.current?.anewMs ?? null} />}
       {x.length > 1 ? (
         <Chart
           title="Share of requests that took at most so long"

@@ -185,4 +185,52 @@ export const trouble = (it) => ({
       await close();
     }
   },
+
+  async "figures since the page is open begin anew with the daemon, and the page says so"() {
+    const times = (n) => ({ count: n, mean_ns: 1000, buckets: [[1000, n], [2000, n]] });
+    const of = (vm, n, other) => {
+      const both = { read: times(n), write: times(n) };
+      const waited_behind = [{ vm: other, ns: n * 1e9 }];
+      return { vm, device: "nvme0", latency: times(n), queue_time: both, service_time: both, waited_behind };
+    };
+    let n = 100;
+    const prepare = (page) =>
+      page.route("**/v1/stats*", (route) => route.fulfill({ json: { vms: [of("db", n, "web"), of("web", n, "db")] } }));
+    const { page, errors, close } = await it.open("device/nvme0", { prepare });
+    const cell = page.getByRole("region", { name: "Who delayed whom" }).locator("tbody td").filter({ hasText: "s" }).first();
+    await until("since the start", async () => (await cell.textContent()) === "100 s");
+    await page.getByRole("button", { name: "Since this page is open" }).click();
+    await page.getByText("No VM waited for another one.").waitFor();
+    n = 130;
+    await until("since it was opened", async () => (await cell.count()) && (await cell.textContent()) === "30.0 s");
+    n = 40;
+    await until("since the restart", async () => (await cell.textContent()) === "40.0 s");
+    await page.getByText("Counters began anew shortly before").waitFor();
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "who misses a promise now is said first, and times are the same in every language"() {
+    const objective = { reservation: null, limit: null, target: null, weight: 100, group: null, latency: "5 ms", priority: "best-effort 4" };
+    const of = (vm, missed_lately_s) => ({
+      ...{ vm, device: "nvme0", background: false, objective, unenforced: false, failed_disks: 0, clients: 1 },
+      ...{ pending: 0, in_flight: 0, errors: 0 },
+      attainment: [{ part: "latency", kept: true, kept_percent: 99.97, missed_lately_s, best_effort: false }],
+    });
+    const options = { prepare: fakeEvents, locale: "fi-FI", timezoneId: "Asia/Kolkata" };
+    const { page, errors, close } = await it.open("", options);
+    const device = { name: "nvme0", backing: "memory", policy: "slo", depth: 32, in_flight: 0, queued: 0, errors: 0 };
+    // Five past midnight in India.
+    const at_ms = Date.parse("2026-11-27T18:35:03Z");
+    await emit(page, "sample", { at_ms, devices: [device], vms: [of("calm", 0), of("late", 12)] });
+    await page.locator(".card").filter({ hasText: "missing now: 1 VM in the last 5 min" }).waitFor();
+    await page.locator("tbody tr", { hasText: "late" }).filter({ hasText: "missing now: 12 s in 5 min" }).waitFor();
+    await page.getByRole("button", { name: "Promises" }).click();
+    assert.deepEqual(await page.locator("tbody th").allTextContents(), ["late", "calm"]);
+    assert.equal(await page.locator("header .mark").getAttribute("title"), "last event at 00:05:03");
+    await page.getByRole("link", { name: "Recordings" }).click();
+    await page.getByText("Times are those of Asia/Calcutta (UTC+05:30)").or(page.getByText("Asia/Kolkata (UTC+05:30)")).waitFor();
+    assert.deepEqual(errors, []);
+    await close();
+  },
 });

@@ -15,6 +15,9 @@ const { lone, sparkPath } = await load("chart.tsx");
 const { classes, emptiness, perSecond, pieces } = await load("intervals.ts");
 const { judge } = await load("watch.ts");
 const { isAnswer } = await load("api.ts");
+const format = await load("format.ts");
+const { missedLately, tally, urgency } = await load("promises.ts");
+const { anewMs, follow, followAll, since, waits } = await load("since.ts");
 
 const vm = (name, rate) => ({ vm: name, ...(rate === undefined ? {} : { reads_per_s: rate, writes_per_s: 0 }) });
 /** Rates after events of one VM, given as seconds and rates. */
@@ -136,4 +139,80 @@ test("the wait is that behind others only where samples say so", () => {
   assert.ok(divided.includes("behind other VMs") && divided.includes("behind its own requests"));
   assert.ok(!divided.includes("queued"), "nothing is counted twice");
   assert.ok(labels({ ...exact, ...sampled }, exact).includes("queued"), "half is of an older daemon");
+});
+
+const NO_TIMES = { count: 0, mean_ns: 0, buckets: [] };
+/** Counters of a VM: buckets of its latency, and waits by VM. */
+const stats = (vm, buckets, behind = {}) => ({
+  vm,
+  device: "nvme0",
+  latency: { count: buckets.reduce((sum, [, n]) => sum + n, 0), mean_ns: 1, buckets },
+  queue_time: { read: NO_TIMES, write: NO_TIMES },
+  service_time: { read: NO_TIMES, write: NO_TIMES },
+  waited_behind: Object.entries(behind).map(([vm, ns]) => ({ vm, ns })),
+});
+
+test("counters since the page is open begin anew with those of the daemon, which is told", () => {
+  const opened = follow(null, stats("a", [[1, 5], [2, 5]]), 1000);
+  const later = follow(opened, stats("a", [[1, 6], [2, 9]]), 2000);
+  assert.equal(later.anewMs, null);
+  assert.deepEqual(since(later.last.latency, later.first.latency), [[1, 1], [2, 4]]);
+  // As many requests as before, in other buckets.
+  const now = stats("a", [[2, 14], [3, 1]]);
+  const anew = follow(later, now, 3000);
+  assert.equal(anew.anewMs, 3000);
+  assert.deepEqual(since(now.latency, anew.first?.latency), [[2, 14], [3, 1]]);
+  assert.equal(follow(anew, stats("a", [[2, 15], [3, 1]]), 4000).anewMs, 3000);
+  assert.equal(follow(anew, now, 9000), anew, "drawn again with the same answer");
+});
+
+test("the matrix keeps its base for VMs that stay, and has none for those that are new or came back", () => {
+  const answers = [
+    [stats("a", [[1, 5]], { b: 10, c: 10 }), stats("b", [[1, 5]], { a: 7 })],
+    [stats("a", [[1, 6]], { b: 15, d: 3 }), stats("b", [[1, 6]], { a: 9 })],
+    // c is among the heaviest again; b was restarted; e is new.
+    [stats("a", [[1, 7]], { b: 16, c: 12 }), stats("b", [[1, 2]], { a: 8 }), stats("e", [[1, 1]], { a: 4 })],
+  ];
+  const bases = answers.reduce((all, it, i) => followAll(all, it, 1000 * (i + 1)), null);
+  const plain = Object.fromEntries([...waits(answers[2], bases)].map(([vm, row]) => [vm, Object.fromEntries(row)]));
+  assert.deepEqual(plain, { a: { b: 6, c: 12 }, b: { a: 8 }, e: { a: 4 } });
+  assert.equal(anewMs(bases), 3000);
+  assert.equal(waits(answers[0], null).get("a").get("b"), 10, "since the start");
+});
+
+test("a promise that is missed now comes first, also if nearly all of its time was kept", () => {
+  const part = (kept, kept_percent, missed_lately_s) => ({ part: "latency", kept, kept_percent, missed_lately_s });
+  const of = (name, ...attainment) => ({ vm: name, attainment });
+  const vms = [of("none"), of("kept", part(true, 100, 0)), of("long ago", part(false, 50, 0)), of("now", part(true, 99.9, 3)), of("worse", part(true, 99.8, 0), part(true, 99.9, 200))];
+  assert.deepEqual([...vms].sort((a, b) => urgency(a) - urgency(b)).map((it) => it.vm), ["worse", "now", "long ago", "kept", "none"]);
+  assert.deepEqual(tally(vms), { judged: 4, missed: 1, now: 2 });
+  assert.equal(missedLately(undefined), 0);
+});
+
+test("times of day have two digits and end at 23:59, in every language and zone", () => {
+  const before = process.env.TZ;
+  try {
+    process.env.TZ = "Europe/Berlin";
+    const midnight = Date.parse("2026-11-28T00:05:03+01:00");
+    assert.equal(format.clock(midnight), "00:05:03");
+    assert.equal(format.minute(midnight + 9 * 3_600_000), "09:05");
+    assert.equal(format.stamp(midnight), "2026-11-28 00:05:03");
+    assert.equal(format.localStamp("2026-11-27T23:05:03Z"), "2026-11-28 00:05:03");
+    assert.equal(format.localStamp("2026-11-27T23:05:03.25+00:00"), "2026-11-28 00:05:03");
+    assert.equal(format.localStamp("javascript:1"), "javascript:1");
+    assert.match(format.zone(midnight), /\(UTC\+01:00\)$/);
+    process.env.TZ = "America/St_Johns";
+    assert.match(format.zone(midnight), /\(UTC-03:30\)$/);
+  } finally {
+    if (before === undefined) delete process.env.TZ;
+    else process.env.TZ = before;
+  }
+});
+
+test("shares are rounded down", () => {
+  assert.equal(format.percent(99.97), "99.9 %");
+  assert.equal(format.percent(98.96), "98.9 %");
+  assert.equal(format.percent(99.3), "99.3 %");
+  assert.equal(format.percent(100), "100 %");
+  assert.equal(format.percent(0), "0 %");
 });
