@@ -10,6 +10,9 @@ import { tally, urgency } from "./promises";
 import { type Points, type Rates, requests } from "./rates";
 import { Figure, Mark, Marks, TableFrame } from "./parts";
 
+/** Rows that are drawn at first, and added at a time. */
+const ROWS = 200;
+
 /** Points of a VM that has none yet. */
 const NONE: Points = [];
 
@@ -117,6 +120,7 @@ function sorted(vms: LiveVm[], column: Column, isUp: boolean): LiveVm[] {
 function VmTable({ live, rates }: { live: Live; rates: Rates }) {
   const [by, setBy] = useState({ column: 0, isUp: true });
   const [filter, setFilter] = useState("");
+  const [most, setMost] = useState(ROWS);
   const input = useRef<HTMLInputElement>(null);
   const wanted = filter.trim().toLowerCase();
   const fits = (vm: LiveVm) =>
@@ -166,12 +170,22 @@ function VmTable({ live, rates }: { live: Live; rates: Rates }) {
             </tr>
           </thead>
           <tbody>
-            {vms.map((vm) => (
+            {vms.slice(0, most).map((vm) => (
               <Row key={vm.vm} vm={vm} points={rates.of.get(vm.vm) ?? NONE} />
             ))}
           </tbody>
         </table>
       </TableFrame>
+      {vms.length > most && (
+        <p>
+          <button type="button" onClick={() => setMost(most + ROWS)}>
+            Show {Math.min(ROWS, vms.length - most)} more
+          </button>{" "}
+          <span class="muted">
+            The first {most} of {vms.length} are shown, as they are sorted.
+          </span>
+        </p>
+      )}
       {vms.length === 0 && <p class="muted">No VM has “{filter}” in its name, device or objective.</p>}
     </section>
   );

@@ -1,5 +1,6 @@
 // Time series of a VM or a device from the history.
 
+import { memo } from "preact/compat";
 import { useState } from "preact/hooks";
 import type { History, Interval } from "./api";
 import { Chart, type Series } from "./chart";
@@ -54,7 +55,8 @@ interface ChartsProps {
   isDevice?: boolean;
 }
 
-export function Charts({ history, bound, isDevice }: ChartsProps) {
+/** Charts of a history, drawn anew only with another one: the page around them is drawn with each event. */
+const Charts = memo(function Charts({ history, bound, isDevice }: ChartsProps) {
   const { x, at } = pieces(history);
   const xRange: [number, number] = [history.from_ms / 1000, history.to_ms / 1000];
   const line = (label: string, colour: string, of: (it: Interval) => number | null, idle: number | null = 0): Series => ({
@@ -125,7 +127,7 @@ export function Charts({ history, bound, isDevice }: ChartsProps) {
       )}
     </div>
   );
-}
+});
 
 export function SeriesSection(props: { span: Span; bound?: number | undefined; isDevice?: boolean }) {
   const { value: history, error } = props.span.polled;

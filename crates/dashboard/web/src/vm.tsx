@@ -1,5 +1,6 @@
 // One VM: what it is promised and gets, its time series, and who it waited for.
 
+import { memo } from "preact/compat";
 import { useRef, useState } from "preact/hooks";
 import type { Attainment, History, Live, Times, Vm, VmStats } from "./api";
 import { path } from "./api";
@@ -122,7 +123,7 @@ function sumOf(a: [number, number][], b: [number, number][]): [number, number][]
 }
 
 /** Distributions of latency, wait and device time: since the start, or since this page shows it. */
-function Distributions({ name }: { name: string }) {
+const Distributions = memo(function Distributions({ name }: { name: string }) {
   const { value, error } = usePolled<{ vms: VmStats[] }>("/v1/stats?buckets=true", 15_000);
   const [isRecent, setRecent] = useState(false);
   const followed = useRef<Base | null>(null);
@@ -172,7 +173,7 @@ function Distributions({ name }: { name: string }) {
       )}
     </section>
   );
-}
+});
 
 /** A bound such as `30 ms` in nanoseconds. */
 function nanoseconds(text: string | null): number | undefined {

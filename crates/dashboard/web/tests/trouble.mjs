@@ -25,6 +25,14 @@ function fakeEvents(page) {
 const emit = (page, name, data) =>
   page.evaluate(([name, data]) => window.sources.at(-1).dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) })), [name, data]);
 
+const objective = { reservation: null, limit: null, target: null, weight: 100, group: null, latency: "5 ms", priority: "best-effort 4" };
+
+/** VM of an event without requests. */
+const liveVm = (vm) => ({
+  ...{ vm, device: "nvme0", background: false, objective, unenforced: false, failed_disks: 0, clients: 1 },
+  ...{ pending: 0, in_flight: 0, errors: 0 },
+});
+
 /** Tests by name; `it` has the helpers of `run.mjs`, and the daemon once it runs. */
 export const trouble = (it) => ({
   async "a token that is revoked is forgotten, which the page says, and reading goes on"() {
@@ -211,10 +219,8 @@ export const trouble = (it) => ({
   },
 
   async "who misses a promise now is said first, and times are the same in every language"() {
-    const objective = { reservation: null, limit: null, target: null, weight: 100, group: null, latency: "5 ms", priority: "best-effort 4" };
     const of = (vm, missed_lately_s) => ({
-      ...{ vm, device: "nvme0", background: false, objective, unenforced: false, failed_disks: 0, clients: 1 },
-      ...{ pending: 0, in_flight: 0, errors: 0 },
+      ...liveVm(vm),
       attainment: [{ part: "latency", kept: true, kept_percent: 99.97, missed_lately_s, best_effort: false }],
     });
     const options = { prepare: fakeEvents, locale: "fi-FI", timezoneId: "Asia/Kolkata" };
@@ -230,6 +236,51 @@ export const trouble = (it) => ({
     assert.equal(await page.locator("header .mark").getAttribute("title"), "last event at 00:05:03");
     await page.getByRole("link", { name: "Recordings" }).click();
     await page.getByText("Times are those of Asia/Calcutta (UTC+05:30)").or(page.getByText("Asia/Kolkata (UTC+05:30)")).waitFor();
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "a thousand VMs are drawn in parts, and found by the filter"() {
+    const { page, errors, close } = await it.open("", { prepare: fakeEvents });
+    const vms = Array.from({ length: 1000 }, (_, i) => liveVm(`vm${String(i).padStart(3, "0")}`));
+    await emit(page, "sample", { at_ms: Date.now(), devices: [], vms });
+    const rows = page.locator("tbody tr");
+    await page.getByRole("button", { name: "Show 200 more" }).click();
+    await until("400 rows", async () => (await rows.count()) === 400);
+    await page.getByLabel("Filter VMs").fill("vm987");
+    await until("one row", async () => (await rows.count()) === 1);
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "charts are drawn with their figures, not with each event"() {
+    const prepare = async (page) => {
+      await fakeEvents(page);
+      await page.addInitScript(() => {
+        window.drawn = 0;
+        const { clearRect } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.clearRect = function (...all) {
+          window.drawn += 1;
+          return clearRect.apply(this, all);
+        };
+      });
+    };
+    const { page, errors, close } = await it.open("vm/db", { prepare });
+    // Its figures are renewed once a minute; the pause holds even those.
+    await page.getByRole("button", { name: "24 h" }).click();
+    await page.locator("figure canvas").nth(4).waitFor();
+    await page.keyboard.press("p");
+    await page.waitForLoadState("networkidle");
+    await page.locator("header .mark", { hasText: "paused" }).waitFor();
+    const event = async (i) => {
+      await emit(page, "sample", { at_ms: 1000 * i, devices: [], vms: [{ ...liveVm("db"), pending: i }] });
+      await page.locator("dl", { hasText: "Waiting" }).filter({ hasText: `Waiting${i}` }).waitFor();
+    };
+    await event(1);
+    const before = await page.evaluate(() => window.drawn);
+    assert.ok(before > 0, "charts were drawn");
+    for (let i = 2; i < 6; i++) await event(i);
+    assert.equal(await page.evaluate(() => window.drawn), before);
     assert.deepEqual(errors, []);
     await close();
   },
