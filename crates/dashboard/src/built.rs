@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-CRkp54H3.js",
+        path: "/assets/index-DnSLfqqI.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-CRkp54H3.js"),
+        bytes: include_bytes!("../assets/index-DnSLfqqI.js"),
         is_hashed: true,
     },
     Asset {

@@ -7,7 +7,7 @@ import { to, usePolled } from "./hooks";
 import { Headings, Dialog, Failure, TableFrame } from "./parts";
 
 function StartDialog({ vms, close, done }: { vms: string[]; close: () => void; done: (now: VmTransfers) => void }) {
-  const [values, setValues] = useState({ vm: vms[0] ?? "", size: "", deadline: "" });
+  const [values, setValues] = useState({ vm: "", size: "", deadline: "" });
   const [force, setForce] = useState(false);
   const [error, setError] = useState<ApiError | null>(null);
   const [busy, setBusy] = useState(false);
@@ -31,7 +31,8 @@ function StartDialog({ vms, close, done }: { vms: string[]; close: () => void; d
         <div class="fields">
           <label>
             VM
-            <select value={values.vm} onChange={(event) => setValues({ ...values, vm: event.currentTarget.value })}>
+            <select required value={values.vm} onChange={(event) => setValues({ ...values, vm: event.currentTarget.value })}>
+              <option value="">choose a VM</option>
               {vms.map((vm) => (
                 <option key={vm} value={vm}>
                   {vm}

@@ -284,4 +284,24 @@ export const trouble = (it) => ({
     assert.deepEqual(errors, []);
     await close();
   },
+
+  async "a transfer is not started for a VM that nobody chose"() {
+    const { page, errors, close } = await it.open("transfers");
+    await it.ready(page, "transfers");
+    const sent = [];
+    page.on("request", (request) => request.method() === "PUT" && sent.push(request.url()));
+    await page.getByRole("button", { name: "Start …" }).click();
+    await page.getByLabel("Size").fill("10 GiB");
+    await page.getByLabel("Deadline from now").fill("2 h");
+    await page.getByRole("button", { name: "Start", exact: true }).click();
+    const vm = page.getByRole("combobox", { name: "VM" });
+    assert.equal(await vm.evaluate((it) => it.matches(":invalid:focus")), true);
+    await vm.selectOption("backup");
+    // Refused for the want of a token, but sent for the VM that was chosen.
+    await page.getByRole("button", { name: "Start", exact: true }).click();
+    await page.getByRole("alert").filter({ hasText: "needs a token" }).waitFor();
+    assert.deepEqual(sent.map((url) => new URL(url).pathname), ["/v1/vms/backup/job"]);
+    assert.deepEqual(it.unexpected(errors), []);
+    await close();
+  },
 });
