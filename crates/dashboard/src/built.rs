@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-DnSLfqqI.js",
+        path: "/assets/index-Dd5Fx15V.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-DnSLfqqI.js"),
+        bytes: include_bytes!("../assets/index-Dd5Fx15V.js"),
         is_hashed: true,
     },
     Asset {

@@ -7,7 +7,7 @@ const FINE_SLACK_MS = 1500;
 /** Longest time after the last point in which the next one may not have come yet. */
 const END_SLACK_MS = 3000;
 
-/** An interval; a moment at which an idle time begins or ends; or one of which nothing is known. */
+/** An interval, or a moment at which an idle time, or one of which nothing is known, begins or ends. */
 export type Piece = Interval | "idle" | "unknown";
 
 export interface Pieces {
@@ -23,7 +23,12 @@ export function pieces(history: History): Pieces {
     found.x.push(ms / 1000);
     found.at.push(piece);
   };
-  const unknown = (from: number, to: number) => to > from && add((from + to) / 2, "unknown");
+  // At both ends, because the bound of a chart is drawn there too.
+  const unknown = (from: number, to: number) => {
+    if (to <= from) return;
+    add(from, "unknown");
+    add(to, "unknown");
+  };
   const between = (from: number, to: number) => {
     let known = from;
     for (const span of history.recorded) {

@@ -102,9 +102,9 @@ test("idle times are known, times without a daemon are not", () => {
   const work = [second(102, 103), second(108, 109)];
   assert.equal(drawn(history(1, 100, 120, work, [0, 120])), "i100 i102 I102.5 i103 i108 I108.5 i109 i120");
   const halves = history(1, 100, 120, work, [0, 105], [107, 120]);
-  assert.equal(drawn(halves), "i100 i102 I102.5 i103 i105 u106 i107 i108 I108.5 i109 i120");
-  assert.equal(drawn(history(1, 100, 120, [], [110, 120])), "u105 i110 i120");
-  assert.equal(drawn(history(1, 100, 120, [])), "u110");
+  assert.equal(drawn(halves), "i100 i102 I102.5 i103 i105 u105 u107 i107 i108 I108.5 i109 i120");
+  assert.equal(drawn(history(1, 100, 120, [], [110, 120])), "u100 u110 i110 i120");
+  assert.equal(drawn(history(1, 100, 120, [])), "u100 u120");
   assert.equal(drawn(history(1, 100, 106, [second(102, 103.5)], [0, 106])), "i100 i102 I102.75", "the next point is on its way");
   assert.equal(drawn(history(10, 100, 135, [second(100, 110), second(120, 140)], [0, 135])), "I105 i110 i120 I127.5");
 });
