@@ -65,6 +65,9 @@ def parser_of(target, description, epilog, quick, every):
                         " but under fifo (default: %(default)s)")  # fmt: skip
     parser.add_argument("--beside", action="append", default=[], metavar="NAME=BINARY",
                         help="another build of Tidegate, such as the one before a change")  # fmt: skip
+    parser.add_argument("--with", action="append", default=[], metavar="NAME=FILE", dest="further",
+                        help="the same build with the lines of FILE added to its configuration,"
+                        " in which {directory} is an empty directory")  # fmt: skip
     parser.add_argument("--device-depth", type=int, metavar="N",
                         help="`depth` of Tidegate's devices (default: that of a device)")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
@@ -91,6 +94,11 @@ def parse_options(parser, makers, quick, every):
         parser.error(f"--beside {wrong[0]}: a name and a binary, for example before=/tmp/tidegate")
     args.beside = {
         name: Path(binary) for name, _, binary in (build.partition("=") for build in args.beside)
+    }
+    if wrong := [lines for lines in args.further if not all(lines.partition("="))]:
+        parser.error(f"--with {wrong[0]}: a name and a file, for example recording=/tmp/recording.toml")
+    args.further = {
+        name: Path(file).read_text() for name, _, file in (it.partition("=") for it in args.further)
     }
     if unknown := [name for name in args.names if name not in makers]:
         parser.error(f"--servers: no {unknown[0]!r}; there are: {', '.join(makers)}")
@@ -133,16 +141,20 @@ def tidegate_servers(args, disks, directory, devices, listener):
     """All builds of Tidegate with each policy. `devices` has the device of each export, and `listener`
     makes the lines of the listener from the socket."""
     servers = []
-    for name, binary in {"tidegate": Path(args.tidegate), **args.beside}.items():
+    builds = {"tidegate": Path(args.tidegate), **args.beside}
+    variants = [(name, binary, "") for name, binary in builds.items()]
+    variants += [(name, Path(args.tidegate), lines) for name, lines in args.further.items()]
+    for name, binary, lines in variants:
         binary = binary.resolve()
         if not os.access(binary, os.X_OK):
             raise BenchError(f"{binary} is not there; build it with: make build")
 
-        def command_for(policy, binary=binary):
+        def command_for(policy, binary=binary, lines=lines):
             def command(sock):
+                further = lines.replace("{directory}", tempfile.mkdtemp(dir=directory))
                 config = directory / "tidegate.toml"
                 text = tidegate_config(policy, args, disks, directory, devices)
-                config.write_text(text + f"[[listen]]\n{listener(sock)}\n")
+                config.write_text(text + f"[[listen]]\n{listener(sock)}\n{further}")
                 return [str(binary), "serve", str(config)]
 
             return command
