@@ -10,13 +10,14 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, join } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const WEB = fileURLToPath(new URL("..", import.meta.url));
 const REPOSITORY = join(WEB, "../../..");
-const TARGET = process.env.CARGO_TARGET_DIR ?? join(REPOSITORY, "target");
-const BINARY = process.env.TIDEGATE ?? join(TARGET, "debug/tidegate");
+// Relative to the repository, as cargo and make have it: the daemon is started in another directory.
+const TARGET = resolve(REPOSITORY, process.env.CARGO_TARGET_DIR ?? "target");
+const BINARY = resolve(process.env.TIDEGATE ?? join(TARGET, "debug/tidegate"));
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const SCREENSHOTS = process.env.SCREENSHOTS ?? join(TARGET, "dashboard");
 const ASSETS = process.env.ASSETS;

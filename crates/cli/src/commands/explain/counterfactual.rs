@@ -9,7 +9,6 @@ use tidegate_api::explain::{Cause, Diagnosis, ExplainView, Remedy, Verdict};
 use tidegate_config::objective;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
-use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::what_if::choose;
 use tidegate_sim::what_if::{Figures, Reproduction, WhatIf};
@@ -423,6 +422,7 @@ mod tests {
     use tidegate_api::history::SpanView;
     use tidegate_api::objective::ObjectiveView;
     use tidegate_core::request::Op;
+    use tidegate_core::time::Nanos;
     use tidegate_recording::{
         DeviceFacts, DiskFacts, Encoder, Header, Recording, Request, VmFacts,
     };
