@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-Dd5Fx15V.js",
+        path: "/assets/index-DW4A3w6e.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-Dd5Fx15V.js"),
+        bytes: include_bytes!("../assets/index-DW4A3w6e.js"),
         is_hashed: true,
     },
     Asset {

@@ -95,7 +95,7 @@ function Card({ device, vms }: { device: LiveDevice; vms: LiveVm[] }) {
       <p>
         {now > 0 && (
           <span class="mark bad">
-            <span aria-hidden="true">▼</span> missing now: {now} {now === 1 ? "VM" : "VMs"} in the last 5 min{" "}
+            <span aria-hidden="true">▼</span> missed lately: {now} {now === 1 ? "VM" : "VMs"} in the last 5 min{" "}
           </span>
         )}
         {judged > 0 && (

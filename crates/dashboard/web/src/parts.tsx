@@ -24,7 +24,7 @@ export function Lately({ parts }: { parts: LiveAttainment[] | undefined }) {
   if (missed === 0) return null;
   return (
     <span class="mark bad nowrap">
-      <span aria-hidden="true">▼</span> missing now: {missed} s in 5 min
+      <span aria-hidden="true">▼</span> missed lately: {missed} s in 5 min
     </span>
   );
 }

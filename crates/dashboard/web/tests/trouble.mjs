@@ -229,8 +229,8 @@ export const trouble = (it) => ({
     // Five past midnight in India.
     const at_ms = Date.parse("2026-11-27T18:35:03Z");
     await emit(page, "sample", { at_ms, devices: [device], vms: [of("calm", 0), of("late", 12)] });
-    await page.locator(".card").filter({ hasText: "missing now: 1 VM in the last 5 min" }).waitFor();
-    await page.locator("tbody tr", { hasText: "late" }).filter({ hasText: "missing now: 12 s in 5 min" }).waitFor();
+    await page.locator(".card").filter({ hasText: "missed lately: 1 VM in the last 5 min" }).waitFor();
+    await page.locator("tbody tr", { hasText: "late" }).filter({ hasText: "missed lately: 12 s in 5 min" }).waitFor();
     await page.getByRole("button", { name: "Promises" }).click();
     assert.deepEqual(await page.locator("tbody th").allTextContents(), ["late", "calm"]);
     assert.equal(await page.locator("header .mark").getAttribute("title"), "last event at 00:05:03");
