@@ -44,7 +44,7 @@ fn calculate() -> Result<Results> {
                 if told.elapsed() >= PROGRESS_EVERY {
                     told = Instant::now();
                     if tell(&Line::Progress(done, step.to_owned())).is_err() {
-                        // The daemon has ended: nobody waits for the results.
+                        // The daemon has ended, and no client waits for the results.
                         std::process::exit(1);
                     }
                 }

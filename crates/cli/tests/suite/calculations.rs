@@ -207,7 +207,7 @@ fn a_run_is_refused_where_it_is_wrong_and_says_what_the_recording_lacks() {
         control(&daemon, "DELETE", "/v1/whatif", Value::Null).status,
         409
     );
-    // What only the recording can tell is a run that has failed, in terms of the API.
+    // An error that only the recording shows fails the run, in the words of the API.
     let stranger = json!({"device": "disk0", "objectives": {"ghost": {"weight": 7}}});
     assert_eq!(control(&daemon, "POST", "/v1/whatif", stranger).status, 202);
     let problem = &ended(&daemon)["problem"];

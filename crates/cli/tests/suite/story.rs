@@ -153,7 +153,7 @@ fn settle(daemon: &Daemon) {
     });
 }
 
-/// Asserts that all promises are kept for so many seconds, by the daemon's own attainment.
+/// Asserts that all promises are kept for `seconds`, by the daemon's own attainment.
 fn assert_kept(daemon: &Daemon, seconds: u64) {
     let all = || -> Vec<(&str, BTreeMap<String, Kept>)> {
         let vms = WEB.into_iter().chain(["etcd", "mail"]);
@@ -216,7 +216,7 @@ fn run<'a>(daemon: &Daemon, commands: impl Iterator<Item = &'a Value>) {
     }
 }
 
-/// Tells the story; promises are in force for so many seconds in its end.
+/// Tells the story; in its last part promises are in force for `in_force_s` seconds.
 fn tell(in_force_s: u64) {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();

@@ -431,7 +431,7 @@ pub(super) fn description<P: Plane>() -> Value {
 }
 
 async fn openapi<P: Plane>() -> Response {
-    // The same for all planes, and made once it is asked for.
+    // One text serves all planes, and it is made when the first client asks.
     static TEXT: OnceLock<Bytes> = OnceLock::new();
     let text = TEXT.get_or_init(|| {
         let text = serde_json::to_vec_pretty(&description::<P>()).expect("plain data");

@@ -483,10 +483,10 @@ pub fn lower_priority() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
 }
 
-/// Lowers the whole process: its CPU time and I/O are what nobody else wants.
+/// Lowers the process to idle priority: it gets CPU time and disk time that others leave.
 pub fn lower_process() {
-    // Of `linux/ioprio.h`: the class of idle I/O, in the upper bits, for the calling thread, from
-    // which later threads inherit it.
+    // Constants of `linux/ioprio.h`: the idle class, in the upper bits. It is set for the calling
+    // thread, and later threads inherit it.
     const IOPRIO_WHO_PROCESS: libc::c_int = 1;
     const IOPRIO_IDLE: libc::c_int = 3 << 13;
     let parameters = libc::sched_param { sched_priority: 0 };
@@ -521,7 +521,7 @@ pub fn limit_process(memory: u64, cpu_s: u64, time_s: u64) -> io::Result<()> {
         // SAFETY: both calls get a pointer to a `rlimit` that is ours.
         unsafe {
             check(libc::getrlimit(resource, &mut limit))?;
-            // A limit of whoever started the daemon may be lower, and cannot be raised.
+            // The daemon may have been started with a lower limit, which cannot be raised.
             limit.rlim_max = limit.rlim_max.min(hard);
             limit.rlim_cur = limit.rlim_max.min(soft);
             check(libc::setrlimit(resource, &limit))?;

@@ -554,7 +554,7 @@ fn a_part_is_replayed_as_it_was() {
         (Nanos::from_secs(20), what_if.duration),
     ];
     let sum = both.map(|(from, to)| what_if.part(from, to).what_if.requests());
-    // Those that were under way at the boundary are in both.
+    // Requests under way at the boundary are in both parts.
     let boundary = Nanos::from_secs(20);
     let all = recording.requests.iter();
     let both = all.filter(|it| it.arrived < boundary && it.done > boundary);

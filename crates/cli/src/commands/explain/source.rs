@@ -18,7 +18,7 @@ pub(super) struct Source {
     pub(super) name: String,
     /// Requests, with what lies between them.
     pub(super) recording: Recording,
-    /// Bounds of a simulation that nobody has asked for; `None`: it takes as long as it takes.
+    /// Bounds of a simulation that the user did not ask for; `None`: without bounds.
     pub(super) bounds: Option<Bounds>,
 }
 

@@ -79,14 +79,16 @@ pub(super) fn first(client: &Client, device: &str, from: &str, to: &str) -> Resu
 
 /// Returns the time of a history in which the daemon recorded, in seconds.
 pub(super) fn recorded_s(history: &HistoryView) -> f64 {
-    let spans = history.recorded.iter().map(|span| {
-        let (from, to) = (
-            span.from_ms.max(history.from_ms),
-            span.to_ms.min(history.to_ms),
-        );
+    recorded_ms(history, history.from_ms, history.to_ms) as f64 / 1000.0
+}
+
+/// Returns how much of a span the daemon recorded, in milliseconds.
+fn recorded_ms(history: &HistoryView, from_ms: u64, to_ms: u64) -> u64 {
+    let parts = history.recorded.iter().map(|span| {
+        let (from, to) = (span.from_ms.max(from_ms), span.to_ms.min(to_ms));
         to.saturating_sub(from)
     });
-    spans.sum::<u64>() as f64 / 1000.0
+    parts.sum()
 }
 
 fn of_device(client: &Client, device: &str, query: &HistoryQuery) -> Result<HistoryView> {
@@ -258,14 +260,8 @@ impl VmPast {
 /// Returns a count of an interval a second, over all of its time in which a daemon recorded: the
 /// VM or device may have been observed for a part of it alone, because it was idle otherwise.
 fn per_s(history: &HistoryView, interval: &IntervalView, count: u64) -> f64 {
-    let overlaps = history.recorded.iter().map(|span| {
-        let (from, to) = (
-            span.from_ms.max(interval.from_ms),
-            span.to_ms.min(interval.to_ms),
-        );
-        to.saturating_sub(from)
-    });
-    let ms = overlaps.sum::<u64>().max(interval.observed_ms).max(1);
+    let recorded = recorded_ms(history, interval.from_ms, interval.to_ms);
+    let ms = recorded.max(interval.observed_ms).max(1);
     count as f64 * 1000.0 / ms as f64
 }
 

@@ -242,7 +242,7 @@ impl Lab {
         let now = self.driver.now;
         self.driver.engine.device_mut().check_feasibility(now);
         while let Some(io) = self.driver.start() {
-            // Runs start millions of I/Os, and nobody reads which.
+            // Runs start millions of I/Os, and no test reads the log of them.
             self.driver.log.clear();
             let now = self.driver.now;
             let io = ModelIo {
