@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use anyhow::{Context, Result};
 use tidegate_server::config::Config;
 use tidegate_server::daemon::{Daemon, Signals, StartError, Stopped, wait_for_forced_end};
+use tokio::task::JoinHandle;
 use tracing::Level;
 
 use crate::args::LogLevel;
@@ -47,6 +48,17 @@ impl EndSignals {
             forced: install()?,
         })
     }
+}
+
+/// Starts a task that ends, with the reason, once an orderly end has to be cut short: at a second
+/// signal from now on, or [`DaemonConfig::stop_within`](tidegate_server::config::DaemonConfig::stop_within)
+/// after the first.
+pub(super) fn forced_end(config: &Config) -> Result<JoinHandle<String>> {
+    let signals = Signals::install().context("signals cannot be handled")?;
+    let limits = config.daemon;
+    Ok(tokio::spawn(async move {
+        wait_for_forced_end(signals, &limits).await
+    }))
 }
 
 /// Opens what a daemon needs beside its disks, with `open`, and then starts the daemon; `None` if

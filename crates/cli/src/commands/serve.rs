@@ -11,6 +11,7 @@ use tidegate_server::control::{SocketError, Sockets};
 use tidegate_server::daemon::Stopped;
 use tidegate_server::feasibility;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::daemon_process::{self, EndSignals};
 use crate::args::LogLevel;
@@ -33,6 +34,7 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
 /// Runs the daemon and its control API until they stop.
 async fn serve(config: Config) -> Result<Stopped> {
     let signals = EndSignals::install()?;
+    let forced_end = daemon_process::forced_end(&config)?;
     let (devices, vms) = (config.devices.len(), config.vms.len());
     let open = |config: &Config| {
         let sockets = Sockets::bind(config).map_err(|error| no_socket(&error))?;
@@ -62,13 +64,33 @@ async fn serve(config: Config) -> Result<Stopped> {
     }
     // Ends the API, which sends its last replies.
     drop(stop);
-    // `abort` takes effect at the task's next poll; awaiting the task closes its socket.
-    let _ = api.await;
-    if let Ok(Stopped::AtOnce) = ended {
+    let cut_short = match ended {
+        Ok(Stopped::AtOnce) => {
+            // `abort` takes effect at the task's next poll; awaiting the task closes its socket.
+            let _ = api.await;
+            true
+        }
+        _ => is_cut_short(api, forced_end).await,
+    };
+    if cut_short {
         // Dropping the last handle closes the store, which may block on its file system.
         std::mem::forget(served);
     }
-    Ok(ended?)
+    let ended = ended?;
+    Ok(if cut_short { Stopped::AtOnce } else { ended })
+}
+
+/// Waits until the API has sent its last replies. Returns true if `forced_end` came first.
+async fn is_cut_short<T>(mut api: JoinHandle<T>, forced_end: JoinHandle<String>) -> bool {
+    tokio::select! {
+        _ = &mut api => false,
+        why = forced_end => {
+            let why = why.unwrap_or_default();
+            tracing::warn!("{why}: ending at once; the last replies of the API may be cut off");
+            api.abort();
+            true
+        }
+    }
 }
 
 /// Maximum number of newly enforced parts in the log, for hosts with a thousand VMs.

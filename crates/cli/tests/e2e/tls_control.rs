@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::daemon::{Backing, Daemon, Scratch, wait_for};
 use crate::tls::{block, carry_out};
-use crate::tool::{Finished, Running, have};
+use crate::tool::{Finished, Running, have, run};
 
 const PAGE: &str = include_str!("../../../../docs/tls-control.md");
 
@@ -285,4 +285,48 @@ fn connections_of_the_api_end_in_order_when_the_daemon_stops() {
         assert!(!done.err.contains("unexpected eof"), "{}", done.err);
     }
     assert!(served.daemon.wait().success());
+}
+
+/// A client that takes no replies has five seconds for them when the daemon stops. A second signal
+/// ends this wait, too.
+#[test]
+fn a_second_signal_ends_the_daemon_while_clients_of_the_api_take_no_replies() {
+    if !have(&["openssl"]) {
+        return;
+    }
+    let mut served = Served::start();
+    // More replies than sockets hold.
+    let script = format!(
+        "exec openssl s_client -quiet -connect {} -CAfile tls/ca.pem \
+             -cert tls/host-a/client-cert.pem -key tls/host-a/client-key.pem \
+             -verify_return_error < requests",
+        served.control
+    );
+    let token = fs::read_to_string(served.daemon.path("ops.token")).expect("it was added");
+    let request = format!(
+        "GET /openapi.json HTTP/1.1\r\nhost: t\r\nauthorization: Bearer {}\r\n\r\n",
+        token.trim()
+    );
+    fs::write(served.daemon.path("requests"), request.repeat(5_000)).expect("it can be made");
+    let client = Running::start(served.daemon.scratch(), "sh", &["-c", &script]);
+    wait_for("a reply", || client.out().contains("HTTP/1.1 200"));
+    let stop = format!("kill -STOP {}", client.pid());
+    run(served.daemon.scratch(), "sh", &["-c", &stop]);
+    served.daemon.signal("TERM");
+    wait_for("the end of the disks", || {
+        served.daemon.logged(&["stopped:"])
+    });
+    assert!(
+        served.daemon.exited().is_none(),
+        "it does not wait for the client"
+    );
+    served.daemon.signal("TERM");
+    assert!(served.daemon.wait().success());
+    let log = served.daemon.log();
+    assert!(
+        served
+            .daemon
+            .logged(&["SIGTERM again", "replies of the API"]),
+        "{log}"
+    );
 }
