@@ -183,13 +183,17 @@ impl Served {
         format!("{vms:?} {devices:?} {faults:?} {:?}", admin("/v1/tokens"))
     }
 
-    /// Returns the files around the daemon with their content and times, except the store.
+    /// Returns the files around the daemon with their content and times; of the store only that it is
+    /// there, and nothing of the history, whose thread makes its directory in its own time.
     fn files(&self) -> BTreeMap<PathBuf, (u64, i64, i64, Vec<u8>)> {
         let mut files = BTreeMap::new();
         for directory in ["", "disks", "outside"] {
             let entries = fs::read_dir(self.dir.path().join(directory)).expect("readable");
             for entry in entries {
                 let path = entry.expect("readable").path();
+                if path.ends_with("store.history") {
+                    continue;
+                }
                 let meta = fs::symlink_metadata(&path).expect("it is there");
                 let is_store = path.ends_with("store.redb");
                 let content = if meta.is_file() && !is_store {
