@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 
 use serde::Serialize;
@@ -118,15 +119,25 @@ impl Diagnostic {
 struct Source {
     file: String,
     text: String,
+    /// Byte at which each line begins, in order.
+    lines: Vec<usize>,
 }
 
 impl Source {
+    fn new(file: String, text: String) -> Source {
+        let after_breaks = text.match_indices('\n').map(|(at, _)| at + 1);
+        let lines = iter::once(0).chain(after_breaks).collect();
+        Source { file, text, lines }
+    }
+
     fn place(&self, span: &Span) -> Place {
         let text = self.text.as_str();
         let start = floor_char_boundary(text, span.start);
         // A span may end inside a character if the TOML parser stopped there.
         let end = floor_char_boundary(text, span.end).max(start);
-        let line_start = text[..start].rfind('\n').map_or(0, |i| i + 1);
+        // The first line begins at 0, so there is always one.
+        let number = self.lines.partition_point(|&begin| begin <= start);
+        let line_start = self.lines[number - 1];
         let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
         let line = &text[line_start..line_end];
         // Only the first line is underlined, with one mark at least.
@@ -139,7 +150,7 @@ impl Source {
             .then(|| (line.replace(char::is_control, " "), meant));
         Place {
             file: self.file.clone(),
-            line: text[..start].bytes().filter(|&b| b == b'\n').count() + 1,
+            line: number,
             column: text[line_start..start].chars().count() + 1,
             excerpt,
         }
@@ -229,10 +240,7 @@ impl Issues {
         Issues {
             list: RefCell::default(),
             notes: RefCell::default(),
-            source: Some(Source {
-                file: file.to_owned(),
-                text: text.to_owned(),
-            }),
+            source: Some(Source::new(file.to_owned(), text.to_owned())),
         }
     }
 

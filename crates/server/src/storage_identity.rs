@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::config::{DeviceKind, VmConfig};
-use crate::profile::block_device_below;
+use crate::profile::{device_number_below, identity_of};
 
 /// Source of a device's identity: a fixed name, or the files that hold its disks.
 #[derive(Clone, Debug)]
@@ -38,9 +38,12 @@ impl IdentitySource {
         Identity(match self {
             IdentitySource::Named(name) => [name.clone()].into(),
             IdentitySource::Files(paths) => {
-                let known = paths
+                let numbers = paths
                     .iter()
-                    .filter_map(|path| block_device_below(path).ok().flatten());
+                    .filter_map(|path| device_number_below(path).ok());
+                // Each once: a serial number may take a command to the device.
+                let distinct: BTreeSet<String> = numbers.collect();
+                let known = distinct.iter().filter_map(|number| identity_of(number));
                 known.collect()
             }
         })

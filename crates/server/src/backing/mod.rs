@@ -322,12 +322,10 @@ impl Disk {
         self.medium.physical_block()
     }
 
-    /// Returns true if the kernel reports that the device behind the file is rotational; `None` if
-    /// it does not tell.
-    pub fn is_rotational(&self) -> Option<bool> {
-        // sysfs names block devices by number, MAJOR:MINOR.
+    /// Returns the number (`major:minor`) of the block device behind the file; `None` for a disk in
+    /// memory.
+    pub(crate) fn block_device(&self) -> Option<String> {
         let (_, device, _) = self.medium.identity()?;
-        let number = format!("{}:{}", libc::major(device), libc::minor(device));
-        rotational::is_rotational(Path::new(rotational::SYSFS), &number)
+        Some(rotational::device_number(device))
     }
 }

@@ -15,6 +15,11 @@ pub(crate) const POSITIONING: Nanos = Nanos::from_micros(12_700);
 /// Maximum number of layers of virtual devices that are followed, such as LVM on RAID.
 const LAYERS: u32 = 8;
 
+/// Returns the number of a device as sysfs names it, `major:minor`.
+pub(crate) fn device_number(device: u64) -> String {
+    format!("{}:{}", libc::major(device), libc::minor(device))
+}
+
 /// Returns true if a block device is rotational, by its directory under `root` and its number
 /// (`major:minor`). A partition counts as its disk; a virtual device is rotational if one of the
 /// devices below it is. Returns `None` if the kernel does not tell, or the disk is a hypervisor's,

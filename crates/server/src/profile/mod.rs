@@ -18,8 +18,8 @@ use std::io;
 
 pub use disk::Disk;
 pub use emulated::measure as measure_emulated;
-pub(crate) use preflight_check::block_device_below;
 pub use preflight_check::{Findings, examine};
+pub(crate) use preflight_check::{block_device_below, device_number_below, identity_of};
 
 /// Outcome of a measurement that did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::backing::extents::{EXTENTS_MAX, find_extents};
 use crate::backing::probe;
-use crate::backing::rotational::{SYSFS, is_rotational};
+use crate::backing::rotational::{SYSFS, device_number, is_rotational};
 use crate::ring::sys;
 
 /// Bytes at either end of a block device that are read completely: partition tables, their copies
@@ -100,19 +100,29 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
 /// # Errors
 /// If the file does not exist or may not be accessed.
 pub(crate) fn block_device_below(path: &Path) -> io::Result<Option<String>> {
+    Ok(identity_of(&device_number_below(path)?))
+}
+
+/// Returns the number (`major:minor`) of the block device that a file is on, or that the path
+/// names. Several block devices below one file system have a number that is none of theirs.
+///
+/// # Errors
+/// If the file does not exist or may not be accessed.
+pub(crate) fn device_number_below(path: &Path) -> io::Result<String> {
     let meta = fs::metadata(path)?;
-    let number = device_number(if meta.file_type().is_block_device() {
+    let is_device = meta.file_type().is_block_device();
+    Ok(device_number(if is_device {
         meta.rdev()
     } else {
         meta.dev()
-    });
-    let (of, boot) = (sysfs(&number), fs::read_to_string(BOOT_ID_PATH).ok());
-    let identity = || device_identity(&of, &number, boot.as_deref());
-    Ok(of.exists().then(|| format!("block device {}", identity())))
+    }))
 }
 
-fn device_number(device: u64) -> String {
-    format!("{}:{}", libc::major(device), libc::minor(device))
+/// Returns the identity of the block device with a number (`major:minor`); `None` if there is none.
+pub(crate) fn identity_of(number: &str) -> Option<String> {
+    let (of, boot) = (sysfs(number), fs::read_to_string(BOOT_ID_PATH).ok());
+    let identity = || device_identity(&of, number, boot.as_deref());
+    of.exists().then(|| format!("block device {}", identity()))
 }
 
 /// Formats a time of a file, in seconds since the epoch to the nanosecond; `None` if the file

@@ -4,8 +4,9 @@
 mod files;
 mod start;
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, SilenceTimeouts};
@@ -19,7 +20,7 @@ use super::frontends::CONNECTIONS_MAX;
 use super::vms::{VmArgs, Vms};
 use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{Layout, TooSmall, Wanted};
-use crate::backing::rotational::POSITIONING;
+use crate::backing::rotational::{POSITIONING, SYSFS, is_rotational};
 use crate::backing::{ActivationState, Disk, OpenError};
 use crate::blocking_call;
 use crate::buffer::Pool;
@@ -416,8 +417,11 @@ fn engine_config(
 /// Returns the time to position a device with these disks, as a first estimate until costs are
 /// learnt: that of a hard disk if the kernel calls at least one disk rotational, else 0.
 fn positioning(disks: &[(usize, NewDisk)]) -> Nanos {
-    let mut disks = disks.iter();
-    if disks.any(|(_, new)| new.disk.is_rotational() == Some(true)) {
+    let devices = disks.iter().filter_map(|(_, new)| new.disk.block_device());
+    // Each once: many disks are on one device.
+    let distinct: BTreeSet<String> = devices.collect();
+    let rotates = |number: &String| is_rotational(Path::new(SYSFS), number) == Some(true);
+    if distinct.iter().any(rotates) {
         POSITIONING
     } else {
         Nanos::ZERO
