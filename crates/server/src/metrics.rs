@@ -13,6 +13,7 @@ mod transfers;
 mod vms;
 
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -222,7 +223,7 @@ static TIME_METRICS: &[Metric<()>] = &[
 
 /// Renders all metrics as OpenMetrics text.
 pub(crate) fn render(
-    devices: Vec<DeviceSnapshot>,
+    devices: Vec<impl Into<Arc<DeviceSnapshot>>>,
     scheduled: Vec<Scheduled>,
     handshakes: HandshakeCounts,
     history: Option<Status>,
@@ -230,7 +231,7 @@ pub(crate) fn render(
     // A registry per scrape, because the collector owns the snapshots.
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshots {
-        devices,
+        devices: devices.into_iter().map(Into::into).collect(),
         scheduled,
         handshakes,
         history,
@@ -243,7 +244,7 @@ pub(crate) fn render(
 
 #[derive(Debug)]
 struct Snapshots {
-    devices: Vec<DeviceSnapshot>,
+    devices: Vec<Arc<DeviceSnapshot>>,
     scheduled: Vec<Scheduled>,
     handshakes: HandshakeCounts,
     /// State of the history; `None` if it is turned off.
@@ -259,7 +260,7 @@ impl Collector for Snapshots {
                 metric,
                 self.devices
                     .iter()
-                    .map(|device| (vec![("device", device.name.clone())], device)),
+                    .map(|device| (vec![("device", device.name.clone())], &**device)),
             )?;
         }
         for metric in VM_METRICS

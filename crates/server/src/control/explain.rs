@@ -156,7 +156,7 @@ impl<P: Plane> Api<P> {
             costs: snapshot.as_ref().map(|it| it.costs).unwrap_or_default(),
             stalled: Nanos(stalled * 1000),
             longest: None,
-            hung: is_present && snapshot.as_ref().is_some_and(hangs),
+            hung: is_present && snapshot.as_deref().is_some_and(hangs),
             recorded,
         }
     }
@@ -245,7 +245,8 @@ pub(super) async fn device<P: Plane>(
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
     let device = api.device(&name)?;
-    Ok(ok(&matrix(&api.snapshot(device, &name).await?)))
+    let snapshot = api.snapshot(device, &name).await?;
+    Ok(ok(&matrix(&snapshot)))
 }
 
 /// Returns the matrix of a device's VMs since each was added.

@@ -37,17 +37,17 @@ impl<P: Plane> Api<P> {
     async fn locate_disk(&self, export: &str) -> ApiResult<LocatedDisk> {
         let mut known = Vec::new();
         for (device, snapshot) in self.snapshots().await?.into_iter().enumerate() {
-            for vm in snapshot.vms {
-                for disk in vm.disks {
+            for vm in &snapshot.vms {
+                for disk in &vm.disks {
                     if disk.export == export {
                         return Ok(LocatedDisk {
                             device,
-                            device_name: snapshot.name,
-                            vm: vm.name,
-                            disk,
+                            device_name: snapshot.name.clone(),
+                            vm: vm.name.clone(),
+                            disk: disk.clone(),
                         });
                     }
-                    known.push(disk.export);
+                    known.push(disk.export.clone());
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! Handlers of devices, VMs, policies, statistics, health and metrics; one function per route.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Query, State};
@@ -35,16 +37,29 @@ pub(super) const OBJECTIVE: &str = "{\"reservation\": \"120 IOPS\", \"limit\": n
 pub(super) type Body = Result<Bytes, BytesRejection>;
 
 impl<P: Plane> Api<P> {
-    pub(super) async fn snapshot(&self, device: usize, name: &str) -> ApiResult<DeviceSnapshot> {
-        in_time(name, self.plane.snapshot(device)).await
+    /// Returns a snapshot of a device, which is later than the call and shared by all who ask
+    /// meanwhile: requests without end must not occupy its loop.
+    ///
+    /// # Errors
+    /// 503 if the event loop does not answer.
+    pub(super) async fn snapshot(
+        &self,
+        device: usize,
+        name: &str,
+    ) -> ApiResult<Arc<DeviceSnapshot>> {
+        let (plane, at) = (self.plane.clone(), name.to_owned());
+        let make = move || async move {
+            let snapshot = in_time(&at, plane.snapshot(device)).await;
+            snapshot.map(Arc::new)
+        };
+        self.of_devices.get(name, make).await?
     }
 
-    /// Returns snapshots of all devices, which are later than the call and shared by all who ask
-    /// meanwhile: requests without end must not occupy the loops.
+    /// Returns snapshots of all devices, shared as a single [`snapshot`](Self::snapshot) is.
     ///
     /// # Errors
     /// 503 if an event loop does not answer.
-    pub(super) async fn snapshots(&self) -> ApiResult<Vec<DeviceSnapshot>> {
+    pub(super) async fn snapshots(&self) -> ApiResult<Vec<Arc<DeviceSnapshot>>> {
         let api = self.clone();
         let make = move || async move {
             let mut all = Vec::new();
@@ -91,13 +106,15 @@ impl<P: Plane> Api<P> {
         })
     }
 
-    /// Returns a snapshot of one VM.
+    /// Returns a snapshot of one VM, shared as that of a device is.
     ///
     /// # Errors
     /// 404 with the names of the VMs that exist, or 503 if the event loop does not answer.
     pub(super) async fn vm_snapshot(&self, vm: &str) -> ApiResult<VmSnapshot> {
         self.vm_config(vm)?;
-        in_time(vm, self.plane.vm_snapshot(vm)).await
+        let (plane, at) = (self.plane.clone(), vm.to_owned());
+        let make = move || async move { in_time(&at, plane.vm_snapshot(&at)).await };
+        self.of_vms.get(vm, make).await?
     }
 
     /// Returns the configuration of a VM that is served.
@@ -173,7 +190,8 @@ pub(super) fn parse_body(body: Body, example: &str) -> ApiResult<serde_json::Val
 
 pub(super) async fn devices<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let all = api.snapshots().await?;
-    Ok(ok(&all.iter().map(view::device).collect::<Vec<_>>()))
+    let views = all.iter().map(|device| view::device(device));
+    Ok(ok(&views.collect::<Vec<_>>()))
 }
 
 pub(super) async fn device<P: Plane>(
@@ -181,7 +199,8 @@ pub(super) async fn device<P: Plane>(
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
     let device = api.device(&name)?;
-    Ok(ok(&view::device(&api.snapshot(device, &name).await?)))
+    let snapshot = api.snapshot(device, &name).await?;
+    Ok(ok(&view::device(&snapshot)))
 }
 
 pub(super) async fn set_policy<P: Plane>(

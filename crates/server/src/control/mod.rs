@@ -55,11 +55,11 @@ use tokio::sync::{Mutex, Notify, Semaphore};
 use error::{ApiError, ApiResult};
 use events::Events;
 use schedule::{Clock, Held};
-use shared::Shared;
+use shared::{Shared, SharedByName};
 use what_if::WhatIfRuns;
 
 use crate::calculation::Program;
-use crate::command::DeviceSnapshot;
+use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::tokens::Tokens;
 
 pub use sockets::{SocketError, Sockets};
@@ -87,7 +87,11 @@ pub(crate) struct Api<P> {
     /// Tokens of clients on TCP.
     tokens: Arc<Tokens>,
     /// Snapshots of all devices.
-    snapshots: Shared<ApiResult<Vec<DeviceSnapshot>>>,
+    snapshots: Shared<ApiResult<Vec<Arc<DeviceSnapshot>>>>,
+    /// Snapshots of single devices.
+    of_devices: SharedByName<ApiResult<Arc<DeviceSnapshot>>>,
+    /// Snapshots of single VMs.
+    of_vms: SharedByName<ApiResult<VmSnapshot>>,
     /// Reasons of `/healthz`.
     health: Shared<Vec<Reason>>,
     /// Subscribers of `/v1/events`.
@@ -117,6 +121,8 @@ impl<P> Api<P> {
             held: Arc::default(),
             tokens: Arc::new(Tokens::load(None)),
             snapshots: Shared::exact(),
+            of_devices: SharedByName::default(),
+            of_vms: SharedByName::default(),
             health: Shared::exact(),
             events: Events::new(events::SUBSCRIBERS_MAX),
             maker: None,

@@ -10,6 +10,7 @@
 //! A task of its own makes a result. It goes on if its clients leave, so that clients that leave
 //! early neither delay others nor have anything made again.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,11 @@ pub(super) struct Shared<T> {
     series: Arc<Mutex<Series<T>>>,
     /// Time for which a result may be used, from its beginning.
     reused_for: Duration,
+}
+
+/// Series of exact results for each device or VM, by its name.
+pub(super) struct SharedByName<T> {
+    all: Arc<Mutex<HashMap<String, Shared<T>>>>,
 }
 
 /// Result, once it is complete; closed if its task has failed.
@@ -144,15 +150,78 @@ impl<T: Clone + Send + Sync + 'static> Shared<T> {
         }
     }
 
+    /// Returns true if an exact series has nothing that the next result has to keep apart from: a
+    /// series made anew would do the same.
+    fn is_over(&self) -> bool {
+        let series = self.lock();
+        let last = series.last.as_ref();
+        let is_past = last.is_none_or(|it| it.result.is_none() && it.at.elapsed() >= SPACING);
+        // One that was handed out and has not begun yet is held outside of the map, too.
+        series.next.is_none() && is_past && Arc::strong_count(&self.series) == 1
+    }
+
     fn lock(&self) -> MutexGuard<'_, Series<T>> {
         // Each field is replaced as a whole, so a panic elsewhere does no harm.
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl<T> fmt::Debug for SharedByName<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedByName").finish_non_exhaustive()
+    }
+}
+
 impl<T> fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> SharedByName<T> {
+    /// Returns a result for a name, which is begun after the call as one of [`Shared::exact`].
+    ///
+    /// # Errors
+    /// 500 if the task that makes the result fails.
+    pub(super) async fn get<F>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> ApiResult<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let series = self.series(name);
+        series.get(make).await
+    }
+
+    /// Returns the series of a name. Series that nobody needs any more leave the map.
+    fn series(&self, name: &str) -> Shared<T> {
+        // A panic elsewhere does no harm: entries come and go as a whole.
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(series) = all.get(name) {
+            return series.clone();
+        }
+        all.retain(|_, series| !series.is_over());
+        let series = Shared::exact();
+        all.insert(name.to_owned(), series.clone());
+        series
+    }
+}
+
+impl<T> Default for SharedByName<T> {
+    fn default() -> SharedByName<T> {
+        SharedByName {
+            all: Arc::default(),
+        }
+    }
+}
+
+impl<T> Clone for SharedByName<T> {
+    fn clone(&self) -> SharedByName<T> {
+        SharedByName {
+            all: self.all.clone(),
+        }
     }
 }
 
@@ -258,5 +327,26 @@ mod tests {
             assert_eq!(error.status, StatusCode::INTERNAL_SERVER_ERROR);
             assert_eq!(shared.get(numbers()).await.expect("it is made"), 1);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn results_are_shared_by_name_and_names_without_requests_are_forgotten() {
+        let (shared, make) = (SharedByName::default(), numbers());
+        let mut asking = JoinSet::new();
+        for i in 0..100 {
+            let (shared, make) = (shared.clone(), make.clone());
+            let name = ["db", "web"][i % 2];
+            asking.spawn(async move { (name, shared.get(name, make).await.expect("it is made")) });
+        }
+        sleep(TAKES / 2).await;
+        assert_eq!(shared.all.lock().expect("no panic").len(), 2);
+        let mut results = asking.join_all().await;
+        results.sort_unstable();
+        results.dedup();
+        assert_eq!(results.len(), 2, "one for each name: {results:?}");
+        sleep(SPACING).await;
+        shared.get("new", make).await.expect("it is made");
+        let all = shared.all.lock().expect("no panic");
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["new"]);
     }
 }

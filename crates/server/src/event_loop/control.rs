@@ -13,6 +13,10 @@ use crate::command::{
     Command, CommandError, DeviceSnapshot, DiskSnapshot, NewConnection, VmSnapshot,
 };
 
+/// Work on commands after which a turn goes on with the guests' I/O: commands, and slots of VMs
+/// whose state a snapshot copies.
+const COMMAND_WORK_PER_TURN: usize = 16;
+
 /// Serves a client that has chosen a disk.
 fn add_connection(event_loop: &mut Loop, new: NewConnection) {
     let (frontends, mut ctx) = event_loop.frontends_and_context();
@@ -20,15 +24,20 @@ fn add_connection(event_loop: &mut Loop, new: NewConnection) {
 }
 
 impl Loop {
-    /// Executes the commands that have arrived. Begins to drain if all senders are gone.
+    /// Executes commands that have arrived, up to [`COMMAND_WORK_PER_TURN`]; the next turn goes on.
+    /// Begins to drain if all senders are gone.
     pub(super) fn take_commands(&mut self) {
         // The extent thread signals the eventfd of commands.
         self.device.collect_extent_answers();
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.take_extents(&mut ctx);
-        loop {
+        let mut work = 0;
+        while work < COMMAND_WORK_PER_TURN {
             match self.commands.try_recv() {
-                Ok(command) => self.execute(command),
+                Ok(command) => {
+                    work += self.work_of(&command);
+                    self.execute(command);
+                }
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {
                     // All senders are gone, so no command could ever end this loop.
@@ -38,6 +47,16 @@ impl Loop {
                     return;
                 }
             }
+        }
+        // No wake comes for commands that were sent before this turn.
+        self.commands_wait = true;
+    }
+
+    /// Returns the work of a command, in the unit of [`COMMAND_WORK_PER_TURN`].
+    fn work_of(&self, command: &Command) -> usize {
+        match command {
+            Command::Snapshot { .. } | Command::SetPolicy { .. } => self.vms.slots().max(1),
+            _ => 1,
         }
     }
 

@@ -16,6 +16,8 @@
 //! eventfd of commands are all that another thread can reach. After warm-up no allocation is made
 //! for a request.
 
+#[cfg(test)]
+mod command_tests;
 mod control;
 mod despite_panics;
 mod device;
@@ -220,6 +222,8 @@ struct Loop {
     /// device's depth bound its size.
     plumbing: Pool,
     commands: Receiver<Command>,
+    /// Commands may wait that this turn has left to the next one.
+    commands_wait: bool,
     wake: Arc<Wake>,
     wake_file: FileId,
     wake_buffer: Buffer,
@@ -299,7 +303,7 @@ impl Loop {
     /// limit.
     fn timeout(&self) -> Option<Duration> {
         let samples = self.sampler.as_ref().is_some_and(Sampler::is_sweeping);
-        if self.frontends.is_busy() || samples {
+        if self.frontends.is_busy() || samples || self.commands_wait {
             return Some(Duration::ZERO);
         }
         let mut next = self.engine.next_timeout().unwrap_or(Nanos::MAX);
@@ -314,6 +318,7 @@ impl Loop {
         // Failed sends of a chain come first, then the end of their submission, and only then
         // anything that could prepare a new send: a reply queued in between would go out of order.
         let caught_up = self.ring.is_caught_up();
+        let mut takes_commands = std::mem::take(&mut self.commands_wait);
         let (frontends, mut ctx) = self.frontends_and_context();
         for completion in &completions {
             if let Token::Connection(event) = Token::decode(completion.token)
@@ -341,12 +346,15 @@ impl Loop {
                     self.upkeep_due = true;
                 }
                 Token::Wake => {
-                    self.take_commands();
+                    takes_commands = true;
                     self.await_wake();
                 }
             }
         }
         self.completions = completions;
+        if takes_commands {
+            self.take_commands();
+        }
         if self.engine.next_timeout().is_some_and(|t| t <= self.now) {
             self.engine.handle_timeout(self.now);
         }

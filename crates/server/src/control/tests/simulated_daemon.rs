@@ -37,7 +37,7 @@ pub(super) struct Pretended {
     pub(super) profile: Option<Arc<Profile>>,
     /// History; `None`: turned off.
     pub(super) history: Option<Arc<History>>,
-    /// Number of snapshots that were asked for.
+    /// Number of snapshots that were asked for, of devices and of single VMs.
     asked: Arc<AtomicU32>,
 }
 
@@ -265,6 +265,7 @@ impl Inventory for Pretended {
 
 impl Loops for Pretended {
     async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         if vm == "silent" {
             std::future::pending::<()>().await;
         }

@@ -17,6 +17,27 @@ async fn a_vm_whose_loop_is_silent_is_not_taken_for_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_about_one_device_or_vm_share_what_its_loop_says() {
+    for path in [
+        "/v1/devices/disk0",
+        "/v1/devices/disk0/interference",
+        "/v1/vms/oltp",
+        "/v1/vms/oltp/job",
+    ] {
+        let plane = Pretended::new();
+        let api = Api::new(plane.clone(), Clock::system());
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let api = api.clone();
+            asking.spawn(async move { ask_api(&api, "GET", path, "").await.0 });
+        }
+        let all = asking.join_all().await;
+        assert_eq!(all, [StatusCode::OK; 100], "{path}");
+        assert!(plane.asked() <= 2, "{path}: {} times", plane.asked());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_objective_is_carried_through_even_if_its_asker_hangs_up() {
     let plane = Pretended::new();
     let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";

@@ -1,5 +1,6 @@
 //! Live figures: what devices and VMs did between two snapshots.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -15,14 +16,15 @@ use crate::command::{DeviceSnapshot, VmSnapshot};
 
 /// Returns the live figures of all devices. `before` has their last snapshots, `None` for the
 /// first event, which has no rates.
-pub(crate) fn live(
-    before: Option<&[DeviceSnapshot]>,
-    now: &[DeviceSnapshot],
+pub(crate) fn live<D: Borrow<DeviceSnapshot>>(
+    before: Option<&[D]>,
+    now: &[D],
     at: Timestamp,
 ) -> LiveView {
     let (mut devices, mut vms) = (Vec::new(), Vec::new());
-    for device in now {
-        let earlier = before.and_then(|all| all.iter().find(|it| it.name == device.name));
+    for device in now.iter().map(Borrow::borrow) {
+        let mut others = before.unwrap_or_default().iter().map(Borrow::borrow);
+        let earlier = others.find(|it| it.name == device.name);
         devices.push(live_device(device, earlier));
         vms.extend(live_vms(device, earlier));
     }

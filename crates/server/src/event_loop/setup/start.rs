@@ -116,6 +116,7 @@ impl Prepared {
             admission: self.connections,
             requests: Requests::new(Pool::new(self.buffer_memory)?),
             // Bytes of an eventfd's count.
+            commands_wait: false,
             wake_buffer: plumbing.get(8),
             plumbing,
             commands,
