@@ -27,6 +27,10 @@ pub struct StatsQuery {
     /// Statistical interval of a [`PrecisionView`](crate::tuning::PrecisionView), such as `10s`:
     /// whole seconds up to 300 s; 30 s where left out.
     pub interval: Option<String>,
+    /// VM whose counters alone are wanted.
+    pub vm: Option<String>,
+    /// Device whose VMs alone are wanted.
+    pub device: Option<String>,
 }
 
 /// Query of `GET /v1/events`.
@@ -123,9 +127,12 @@ impl fmt::Display for ChangeQuery {
 impl fmt::Display for StatsQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let buckets = self.buckets.then(|| "buckets=true".to_owned());
-        let interval = (self.interval.as_ref())
-            .map(|interval| format!("interval={}", percent_encode(interval)));
-        write_query(f, buckets.into_iter().chain(interval))
+        let texts = [
+            ("interval", &self.interval),
+            ("vm", &self.vm),
+            ("device", &self.device),
+        ];
+        write_query(f, buckets.into_iter().chain(given(texts)))
     }
 }
 
@@ -192,11 +199,17 @@ fn write_given<const N: usize>(
     f: &mut fmt::Formatter<'_>,
     all: [(&str, &Option<String>); N],
 ) -> fmt::Result {
-    let given = all.into_iter().filter_map(|(name, value)| {
+    write_query(f, given(all))
+}
+
+/// Returns the parameters that have a value, as they are in a query.
+fn given<'a, const N: usize>(
+    all: [(&'a str, &'a Option<String>); N],
+) -> impl Iterator<Item = String> + 'a {
+    all.into_iter().filter_map(|(name, value)| {
         let value = value.as_ref()?;
         Some(format!("{name}={}", percent_encode(value)))
-    });
-    write_query(f, given)
+    })
 }
 
 /// Writes `?first&second`, or nothing for no parts.
@@ -235,11 +248,14 @@ mod tests {
         let stats = StatsQuery {
             buckets: true,
             interval: Some("10s".to_owned()),
+            vm: Some("a&b".to_owned()),
+            device: None,
         };
-        assert_eq!(stats.to_string(), "?buckets=true&interval=10s");
+        assert_eq!(stats.to_string(), "?buckets=true&interval=10s&vm=a%26b");
         let spaced = StatsQuery {
             buckets: false,
             interval: Some("10 s&buckets=true#é".to_owned()),
+            ..StatsQuery::default()
         };
         assert_eq!(
             spaced.to_string(),
@@ -278,8 +294,10 @@ mod tests {
         let stats = StatsQuery {
             buckets: true,
             interval: None,
+            ..StatsQuery::default()
         };
-        round_trip(&stats, r#"{"buckets":true,"interval":null}"#);
+        let text = r#"{"buckets":true,"interval":null,"vm":null,"device":null}"#;
+        round_trip(&stats, text);
         let learnt = LearntQuery {
             disks: LearntDisks::Different,
         };

@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-DW4A3w6e.js",
+        path: "/assets/index-x2_GOkgQ.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-DW4A3w6e.js"),
+        bytes: include_bytes!("../assets/index-x2_GOkgQ.js"),
         is_hashed: true,
     },
     Asset {

@@ -113,9 +113,9 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
 fn precision(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     let interval = args.interval;
     let query = StatsQuery {
-        buckets: false,
         // Nanoseconds are exact for every duration that the option takes.
         interval: interval.map(|interval| format!("{}ns", interval.as_nanos())),
+        ..StatsQuery::default()
     };
     let stats = fetch(args, client, &query)?;
     let vms: Vec<_> = (stats.vms.iter())
@@ -153,7 +153,7 @@ struct Intervals {
 fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     let with_buckets = StatsQuery {
         buckets: true,
-        interval: None,
+        ..StatsQuery::default()
     };
     // The refresh period; with --precision the same option is the statistical interval.
     let every = args.interval.unwrap_or(Duration::from_secs(1));

@@ -67,7 +67,7 @@ function Matrix({ all }: { all: Cells }) {
 }
 
 function MatrixSection({ device }: { device: string }) {
-  const { value, error } = usePolled<{ vms: VmStats[] }>("/v1/stats", 5000);
+  const { value, error } = usePolled<{ vms: VmStats[] }>(`/v1/stats?device=${encodeURIComponent(device)}`, 5000);
   const [isRecent, setRecent] = useState(false);
   const own = value?.vms.filter((vm) => vm.device === device) ?? null;
   const followed = useRef<{ answer: unknown; bases: Bases } | null>(null);

@@ -124,7 +124,7 @@ function sumOf(a: [number, number][], b: [number, number][]): [number, number][]
 
 /** Distributions of latency, wait and device time: since the start, or since this page shows it. */
 const Distributions = memo(function Distributions({ name }: { name: string }) {
-  const { value, error } = usePolled<{ vms: VmStats[] }>("/v1/stats?buckets=true", 15_000);
+  const { value, error } = usePolled<{ vms: VmStats[] }>(`/v1/stats?buckets=true&vm=${encodeURIComponent(name)}`, 15_000);
   const [isRecent, setRecent] = useState(false);
   const followed = useRef<Base | null>(null);
   const now = value?.vms.find((it) => it.vm === name);

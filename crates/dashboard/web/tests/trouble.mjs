@@ -218,6 +218,21 @@ export const trouble = (it) => ({
     await close();
   },
 
+  async "pages of one VM and of one device ask for its counters alone"() {
+    for (const [route, query] of [["vm/db", "?buckets=true&vm=db"], ["device/nvme0", "?device=nvme0"]]) {
+      let asked;
+      const prepare = (page) => void (asked = page.waitForRequest(/\/v1\/stats/));
+      const { page, errors, close } = await it.open(route, { prepare });
+      const request = await asked;
+      assert.equal(new URL(request.url()).search, query);
+      const { vms } = await (await request.response()).json();
+      assert.deepEqual(vms.map((it) => it.vm), route === "vm/db" ? ["db"] : ["db", "web"]);
+      await it.ready(page, route);
+      assert.deepEqual(errors, []);
+      await close();
+    }
+  },
+
   async "who misses a promise now is said first, and times are the same in every language"() {
     const of = (vm, missed_lately_s) => ({
       ...liveVm(vm),

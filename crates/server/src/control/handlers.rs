@@ -71,6 +71,32 @@ impl<P: Plane> Api<P> {
         self.snapshots.get(make).await?
     }
 
+    /// Returns snapshots of the devices that a VM, a device or both together name: one, or all if
+    /// neither is given.
+    ///
+    /// # Errors
+    /// 404 if there is no such device, or no such VM on it; 503 if an event loop does not answer.
+    async fn snapshots_of(
+        &self,
+        vm: Option<&str>,
+        device: Option<&str>,
+    ) -> ApiResult<Vec<Arc<DeviceSnapshot>>> {
+        let named = device.map(|name| self.device(name)).transpose()?;
+        let devices = self.plane.devices();
+        let of_vm = match vm {
+            Some(vm) => Some((vm, self.vm_config(vm)?.device)),
+            None => None,
+        };
+        let index = match (of_vm, named) {
+            (None, None) => return self.snapshots().await,
+            (Some((vm, of_vm)), Some(index)) if of_vm != index => {
+                return Err(ApiError::not_found("vm", vm, &devices[index].1));
+            }
+            (Some((_, index)), _) | (None, Some(index)) => index,
+        };
+        Ok(vec![self.snapshot(index, &devices[index].0).await?])
+    }
+
     /// Returns the reasons why the daemon is less than healthy, shared as
     /// [`snapshots`](Self::snapshots) are.
     async fn health_reasons(&self) -> ApiResult<Vec<Reason>> {
@@ -301,13 +327,14 @@ fn interval_of(query: &StatsQuery) -> ApiResult<u32> {
 }
 
 pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
-    let allowed = "?buckets=true, ?buckets=false or ?interval=10s";
+    let allowed = "?buckets=true, ?interval=10s, ?vm=NAME or ?device=NAME";
     let query: StatsQuery = parse_query(&uri, allowed)?;
     let interval = interval_of(&query)?;
-    let all = api.snapshots().await?;
+    let only = query.vm.as_deref();
+    let all = api.snapshots_of(only, query.device.as_deref()).await?;
     let vms = all
         .iter()
-        .flat_map(|device| view::stats(device, query.buckets, interval));
+        .flat_map(|device| view::stats(device, only, query.buckets, interval));
     Ok(ok(&StatsView { vms: vms.collect() }))
 }
 

@@ -167,7 +167,10 @@ fn state<P: Plane>() -> Vec<Route<P>> {
         "A policy: what it enforces, its parts and its parameters with their ranges.",
     )
     .answers::<PolicyInfoView>();
-    let stats = about("stats", "Counters of all VMs since they were added.")
+    let stats = about(
+        "stats",
+        "Counters of all VMs since they were added, or of one VM or device.",
+    )
         .query::<StatsQuery>()
         .answers::<StatsView>();
     let live = about(

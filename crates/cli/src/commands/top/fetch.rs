@@ -38,7 +38,7 @@ pub(super) fn answers(client: &Client) -> Result<Answers> {
     let vms = read(client.get("/v1/vms")?)?;
     let with_buckets = StatsQuery {
         buckets: true,
-        interval: None,
+        ..StatsQuery::default()
     };
     let stats = read(client.get(&format!("/v1/stats{with_buckets}"))?)?;
     let transfers = read(client.get("/v1/jobs")?)?;

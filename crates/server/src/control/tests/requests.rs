@@ -266,12 +266,34 @@ async fn a_size_and_every_query_are_taken() {
     let query = StatsQuery {
         buckets: true,
         interval: text("10s"),
+        ..StatsQuery::default()
     };
     let (status, stats) = ask(&plane, "GET", &format!("/v1/stats{query}"), "").await;
     assert_eq!(
         (status, &stats["vms"][0]["precision"]["interval_s"]),
         (StatusCode::OK, &json!(10))
     );
+    for (vm, device, status, names) in [
+        (None, Some("disk0"), StatusCode::OK, &["oltp", "bulk"][..]),
+        (Some("bulk"), None, StatusCode::OK, &["bulk"]),
+        (Some("dss"), Some("disk1"), StatusCode::OK, &["dss"]),
+        (Some("dss"), Some("disk0"), StatusCode::NOT_FOUND, &[]),
+        (Some("none"), None, StatusCode::NOT_FOUND, &[]),
+        (None, Some("none"), StatusCode::NOT_FOUND, &[]),
+    ] {
+        let query = StatsQuery {
+            vm: vm.map(str::to_owned),
+            device: device.map(str::to_owned),
+            ..StatsQuery::default()
+        };
+        let before = plane.asked();
+        let path = format!("/v1/stats{query}");
+        let (is, stats) = ask(&plane, "GET", &path, "").await;
+        assert_eq!(is, status, "{path}: {stats}");
+        let vms = stats["vms"].as_array().into_iter().flatten();
+        assert_eq!(vms.map(|vm| &vm["vm"]).collect::<Vec<_>>(), names);
+        assert!(plane.asked() <= before + 1, "{path}: one device alone");
+    }
     let (_, file) = ask(&plane, "GET", "/v1/vms/oltp/learnt", "").await;
     for (disks, note) in [
         (LearntDisks::Detect, "Detect"),

@@ -14,10 +14,16 @@ use tidegate_core::stats::VmStats;
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::labels::op_name;
 
-/// Returns the counters of a device's VMs, with the buckets of their histograms or without.
+/// Returns the counters of a device's VMs, or of `only` one of them, with the buckets of their
+/// histograms or without.
 /// `interval` is the statistical interval of beta in seconds, 1 to
 /// [`SECONDS_KEPT`].
-pub(crate) fn stats(device: &DeviceSnapshot, buckets: bool, interval: u32) -> Vec<VmStatsView> {
+pub(crate) fn stats(
+    device: &DeviceSnapshot,
+    only: Option<&str>,
+    buckets: bool,
+    interval: u32,
+) -> Vec<VmStatsView> {
     assert!(
         (1..=SECONDS_KEPT as u32).contains(&interval),
         "no seconds are kept for an interval of {interval} s"
@@ -26,7 +32,8 @@ pub(crate) fn stats(device: &DeviceSnapshot, buckets: bool, interval: u32) -> Ve
     let names = device.vms.iter().map(|vm| (vm.id, vm.name.as_str()));
     let names: BTreeMap<VmId, &str> = names.collect();
     let view = |vm| vm_stats(device, &names, vm, buckets, interval);
-    device.vms.iter().map(view).collect()
+    let wanted = device.vms.iter().filter(|vm| only.is_none_or(|name| vm.name == name));
+    wanted.map(view).collect()
 }
 
 fn vm_stats(
