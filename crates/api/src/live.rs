@@ -74,6 +74,10 @@ pub struct LiveVmView {
     pub in_flight: u32,
     /// Requests that failed since the VM was added.
     pub errors: u64,
+    /// Successful requests of all operations a second: reads, writes, flushes, discards and zeroes;
+    /// absent from older daemons as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_s: Option<f64>,
     /// Successful reads a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads_per_s: Option<f64>,
@@ -133,6 +137,7 @@ mod tests {
             pending: 2,
             in_flight: 3,
             errors: 0,
+            requests_per_s: None,
             reads_per_s: None,
             writes_per_s: None,
             read_bytes_per_s: None,

@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-x2_GOkgQ.js",
+        path: "/assets/index-gh-XN_5l.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-x2_GOkgQ.js"),
+        bytes: include_bytes!("../assets/index-gh-XN_5l.js"),
         is_hashed: true,
     },
     Asset {

@@ -39,6 +39,7 @@ export interface LiveVm {
   pending: number;
   in_flight: number;
   errors: number;
+  requests_per_s?: number;
   reads_per_s?: number;
   writes_per_s?: number;
   read_bytes_per_s?: number;

@@ -16,10 +16,9 @@ export interface Rates {
 
 export const NO_RATES: Rates = { atMs: 0, of: new Map() };
 
-/** Requests a second of a VM; undefined before it was seen for a second. */
+/** Requests of all operations a second of a VM; undefined before it was seen for a second. */
 export function requests(vm: LiveVm): number | undefined {
-  if (vm.reads_per_s === undefined) return undefined;
-  return vm.reads_per_s + (vm.writes_per_s ?? 0);
+  return vm.requests_per_s;
 }
 
 function next(before: Points, seconds: number, rate: number | undefined): Points {

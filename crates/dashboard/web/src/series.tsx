@@ -66,6 +66,9 @@ const Charts = memo(function Charts({ history, bound, isDevice }: ChartsProps) {
   });
   const rate = (label: string, colour: string, name: string, by = 1) =>
     line(label, colour, (it) => perSecond(history, it, value(it, name)) / by);
+  const requests = [rate("reads", "--series-1", "reads"), rate("writes", "--series-2", "writes")];
+  // Flushes, discards and zeroes: most VMs have few of them, or none.
+  if (history.intervals.some((it) => value(it, "others") > 0)) requests.push(rate("others", "--series-5", "others"));
   const latency = [
     line("p50", "--series-1", (it) => it.latency?.p50_ns ?? null, null),
     line("p99", "--series-2", (it) => it.latency?.p99_ns ?? null, null),
@@ -78,7 +81,7 @@ const Charts = memo(function Charts({ history, bound, isDevice }: ChartsProps) {
     ["reservation", "latency", "target", "limit"].reduce((sum, part) => sum + value(it, `${part}_missed_s`), 0);
   return (
     <div class="charts">
-      <Chart title="Requests a second" xRange={xRange} x={x} format={digits} series={[rate("reads", "--series-1", "reads"), rate("writes", "--series-2", "writes")]} />
+      <Chart title="Requests a second" xRange={xRange} x={x} format={digits} series={requests} />
       <Chart title="Bandwidth" xRange={xRange} x={x} format={bandwidth} series={[rate("read", "--series-1", "read_bytes"), rate("write", "--series-2", "write_bytes")]} />
       <Chart title="Latency" xRange={xRange} x={x} format={(ns) => duration(ns)} series={latency} />
       <Chart

@@ -118,7 +118,7 @@ export function answer(url) {
 
 export function sample() {
   const live = { vm: NAME, device: NAME, background: true, objective, attainment: [attainment] };
-  const rates = { reads_per_s: 5, writes_per_s: 1, read_bytes_per_s: 7, write_bytes_per_s: 8 };
+  const rates = { requests_per_s: 6, reads_per_s: 5, writes_per_s: 1, read_bytes_per_s: 7, write_bytes_per_s: 8 };
   const counts = { unenforced: true, failed_disks: 1, clients: 1, pending: 1, in_flight: 1, errors: 1 };
   const of = { name: NAME, backing: NAME, policy: NAME, depth: 1, in_flight: 1, queued: 1 };
   const data = {

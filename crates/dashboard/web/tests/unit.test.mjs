@@ -19,7 +19,8 @@ const format = await load("format.ts");
 const { missedLately, tally, urgency } = await load("promises.ts");
 const { anewMs, follow, followAll, since, waits } = await load("since.ts");
 
-const vm = (name, rate) => ({ vm: name, ...(rate === undefined ? {} : { reads_per_s: rate, writes_per_s: 0 }) });
+// A VM that flushes only.
+const vm = (name, rate) => ({ vm: name, ...(rate === undefined ? {} : { requests_per_s: rate, reads_per_s: 0, writes_per_s: 0 }) });
 /** Rates after events of one VM, given as seconds and rates. */
 const rates = (...events) => events.reduce((all, [s, rate]) => withEvent(all, s * 1000, [vm("a", rate)]), NO_RATES);
 

@@ -90,6 +90,7 @@ fn live_state(vm: &VmSnapshot) -> LiveVmView {
         pending: vm.pending,
         in_flight: vm.in_flight,
         errors: errors.iter().sum(),
+        requests_per_s: None,
         reads_per_s: None,
         writes_per_s: None,
         read_bytes_per_s: None,
@@ -103,11 +104,13 @@ fn live_state(vm: &VmSnapshot) -> LiveVmView {
 /// Adds the rates and times of `seconds` seconds to the state of a VM.
 fn with_rates(vm: LiveVmView, now: &VmStats, before: Option<&VmStats>, seconds: f64) -> LiveVmView {
     let ops = |op| now.op(op).ops - before.map_or(0, |was| was.op(op).ops);
+    let requests = now.total_ops() - before.map_or(0, VmStats::total_ops);
     let bytes = |op| now.op(op).bytes - before.map_or(0, |was| was.op(op).bytes);
     let since = |of: fn(&VmStats) -> Nanos| of(now).0 - before.map_or(0, |was| of(was).0);
     let buckets = buckets_since(&now.latency, before.map(|was| &was.latency));
     let bytes_per_s = |op| (bytes(op) as f64 / seconds).round() as u64;
     LiveVmView {
+        requests_per_s: Some(per_second(requests, seconds)),
         reads_per_s: Some(per_second(ops(Op::Read), seconds)),
         writes_per_s: Some(per_second(ops(Op::Write), seconds)),
         read_bytes_per_s: Some(bytes_per_s(Op::Read)),
@@ -172,6 +175,11 @@ fn quantile(buckets: &[(Nanos, u64)], q: f64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::engine::{DiskSpec, Engine, EngineConfig};
+    use tidegate_core::objective::Objective;
+    use tidegate_core::request::Request;
+    use tidegate_policies::policy::PolicySpec;
+
     use super::*;
     use crate::command::sample_snapshot::snapshot;
 
@@ -222,6 +230,37 @@ mod tests {
         assert_eq!(account.device_ns, 498_000_000);
         assert_eq!(idle.reads_per_s, Some(0.0));
         assert_eq!((idle.p99_ns, idle.account), (None, None));
+    }
+
+    #[test]
+    fn requests_are_those_of_all_operations() {
+        let policy = PolicySpec::named("fifo").expect("it is registered");
+        let mut engine = Engine::new(EngineConfig::default(), &policy).expect("defaults are good");
+        let vm = engine.vms_mut().add_vm(Nanos::ZERO, &Objective::default());
+        let vm = vm.expect("there is room");
+        let spec = DiskSpec {
+            base: 0,
+            size: 1 << 30,
+            read_only: false,
+        };
+        let disk = engine.vms_mut().add_disk(vm, spec).expect("it fits");
+        let client = engine.connect(disk).expect("it is there");
+        let reads = (0..10).map(|n| Request::read(n * 4096, 4096, n));
+        for request in reads.chain((10..16).map(Request::flush)) {
+            let taken = engine.handle_request(Nanos::ZERO, client, request);
+            taken.expect("there is room");
+            while let Some(io) = engine.poll_dispatch(Nanos::ZERO) {
+                engine.handle_completion(Nanos::ZERO, io.id, Ok(()));
+            }
+            while engine.poll_done().is_some() {}
+        }
+        let before = at(1, &[]);
+        let mut now = at(3, &[]);
+        *now.vms[0].stats = engine.vms().vm_stats(vm).clone();
+        let live = view(Some(&before), &now);
+        let oltp = &live.vms[0];
+        assert_eq!((oltp.reads_per_s, oltp.writes_per_s), (Some(5.0), Some(0.0)));
+        assert_eq!(oltp.requests_per_s, Some(8.0), "with the flushes");
     }
 
     #[test]
