@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-gh-XN_5l.js",
+        path: "/assets/index-DAZVsh80.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-gh-XN_5l.js"),
+        bytes: include_bytes!("../assets/index-DAZVsh80.js"),
         is_hashed: true,
     },
     Asset {

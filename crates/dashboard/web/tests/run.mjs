@@ -67,8 +67,8 @@ async function serveAssets(page) {
   );
 }
 
-/** Opens a page; `errors` collects what the browser complains about. */
-async function open(route = "", options = {}) {
+/** Opens a page, at `base` instead of the daemon's address; `errors` collects what the browser complains about. */
+async function open(route = "", { base = daemon.url, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
   const errors = [];
@@ -77,11 +77,11 @@ async function open(route = "", options = {}) {
   });
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("request", (request) => {
-    if (!/^(data:|blob:)/.test(request.url()) && !request.url().startsWith(daemon.url)) errors.push(request.url());
+    if (!/^(data:|blob:)/.test(request.url()) && !request.url().startsWith(base)) errors.push(request.url());
   });
   if (ASSETS) await serveAssets(page);
   await options.prepare?.(page);
-  await page.goto(`${daemon.url}#/${route}`);
+  await page.goto(`${base}#/${route}`);
   return { page, errors, close: () => context.close() };
 }
 

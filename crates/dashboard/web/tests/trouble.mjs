@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { until } from "./daemon.mjs";
+import { startProxy } from "./proxy.mjs";
 
 /** Replaces the events of the daemon by those of `emit`. */
 function fakeEvents(page) {
@@ -230,6 +231,27 @@ export const trouble = (it) => ({
       await it.ready(page, route);
       assert.deepEqual(errors, []);
       await close();
+    }
+  },
+
+  async "a proxy that asks for a password passes reading and changes on"() {
+    const proxy = await startProxy(it.daemon.port, "ops:secret");
+    try {
+      const httpCredentials = { username: "ops", password: "secret" };
+      const { page, errors, close } = await it.open("vm/db", { httpCredentials, base: proxy.url });
+      await it.ready(page, "vm/db");
+      await it.enterToken(page, await it.daemon.token("by-proxy", "operate"));
+      await page.getByRole("button", { name: "Token ✓" }).waitFor();
+      await page.getByRole("button", { name: "Change …" }).click();
+      await page.getByLabel("Weight").fill("110");
+      await page.getByRole("button", { name: "Put in force" }).click();
+      await page.getByRole("status").filter({ hasText: "weight 110" }).waitFor();
+      const { body } = await it.daemon.ask("PATCH", "/v1/vms/db/objective", { weight: 100 });
+      assert.equal(body.objective.weight, 100);
+      assert.deepEqual(it.unexpected(errors), []);
+      await close();
+    } finally {
+      proxy.end();
     }
   },
 

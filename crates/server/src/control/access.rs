@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tidegate_api::access::Role;
@@ -207,6 +207,10 @@ fn of_process(user: Option<u32>, role: Option<Role>) -> ApiResult<Granted> {
     }
 }
 
+/// Header in which the page sends its token: `Authorization` may have a password for a proxy in
+/// front.
+const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
+
 /// Finds the role of a client of a dashboard's listener. Without a token no request changes
 /// anything, whatever its route requires: a page of another site cannot send one.
 fn of_visitor<P: Plane>(
@@ -215,7 +219,10 @@ fn of_visitor<P: Plane>(
     method: &Method,
     headers: &HeaderMap,
 ) -> ApiResult<Granted> {
-    if headers.contains_key(AUTHORIZATION) {
+    if let Some(secret) = headers.get(TOKEN) {
+        return of_secret(api, address, secret.to_str().ok());
+    }
+    if (headers.get(AUTHORIZATION)).is_some_and(|header| !is_of_another_scheme(header)) {
         return of_token(api, address, headers);
     }
     if [Method::GET, Method::HEAD].contains(method) {
@@ -236,12 +243,31 @@ fn of_token<P: Plane>(
     let Some(header) = headers.get(AUTHORIZATION) else {
         return Err(unauthorized(address, "a request on TCP needs a token"));
     };
-    // The name of the scheme is the same in capitals (RFC 9110, section 11.1).
     let secret = (header.to_str().ok())
         .and_then(|text| text.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let token =
-        secret.and_then(|(_, secret)| (api.tokens).authenticate(secret.trim(), api.clock.now()));
+        .filter(|(scheme, _)| is_bearer(scheme));
+    of_secret(api, address, secret.map(|(_, secret)| secret))
+}
+
+/// Returns true if the scheme of `Authorization` is that of tokens. Its name is the same in capitals
+/// (RFC 9110, section 11.1).
+fn is_bearer(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("bearer")
+}
+
+/// Returns true if `Authorization` is for somebody else, such as a proxy that asks for passwords.
+fn is_of_another_scheme(header: &HeaderValue) -> bool {
+    let scheme = (header.to_str().ok()).and_then(|text| text.split(' ').next());
+    scheme.is_some_and(|scheme| !is_bearer(scheme))
+}
+
+/// Finds the role of a secret; `None` is one that cannot be read.
+fn of_secret<P: Plane>(
+    api: &Api<P>,
+    address: SocketAddr,
+    secret: Option<&str>,
+) -> ApiResult<Granted> {
+    let token = secret.and_then(|secret| (api.tokens).authenticate(secret.trim(), api.clock.now()));
     match token {
         Some((name, role)) => Ok(Granted {
             role,

@@ -171,8 +171,8 @@ fn state<P: Plane>() -> Vec<Route<P>> {
         "stats",
         "Counters of all VMs since they were added, or of one VM or device.",
     )
-        .query::<StatsQuery>()
-        .answers::<StatsView>();
+    .query::<StatsQuery>()
+    .answers::<StatsView>();
     let live = about(
         "events",
         "Live figures once a second as server-sent events: `sample` with a `LiveView`, or \

@@ -185,12 +185,34 @@ async fn a_visitor_without_a_token_reads_and_changes_nothing() {
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method} {path}");
         assert!(answer.body.contains("needs a token"), "{}", answer.body);
     }
-    for wrong in ["Bearer tidegate_0", "Basic YTpi", "Bearer"] {
+    for wrong in ["Bearer tidegate_0", "bearer  ", "Bearer"] {
         let headers = [("host", OURS), (AUTHORIZATION.as_str(), wrong)];
         let answer = page.get("/v1/vms", &headers).await;
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{wrong}");
     }
     assert_eq!(page.state(), before);
+}
+
+#[tokio::test]
+async fn passwords_for_a_proxy_are_no_token_and_a_token_has_a_header_beside_them() {
+    let page = Page::new();
+    let secret = page.daemon.token("ops", Role::Operate).await;
+    let basic = [("host", OURS), (AUTHORIZATION.as_str(), "Basic YTpi")];
+    assert_eq!(page.get("/v1/vms", &basic).await.status, StatusCode::OK);
+    let path = "/v1/vms/oltp/objective";
+    let body = "{\"weight\": 7}";
+    let before = page.state();
+    let answer = page.ask("PATCH", path, &basic, body).await;
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{}", answer.body);
+    for wrong in ["tidegate_0", "", "Basic YTpi"] {
+        let headers = [basic[0], basic[1], ("x-tidegate-token", wrong)];
+        let answer = page.get("/v1/vms", &headers).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{wrong:?}");
+    }
+    assert_eq!(page.state(), before);
+    let headers = [basic[0], basic[1], ("x-tidegate-token", secret.as_str())];
+    let answer = page.ask("PATCH", path, &headers, body).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
 }
 
 #[tokio::test]

@@ -259,7 +259,10 @@ mod tests {
         *now.vms[0].stats = engine.vms().vm_stats(vm).clone();
         let live = view(Some(&before), &now);
         let oltp = &live.vms[0];
-        assert_eq!((oltp.reads_per_s, oltp.writes_per_s), (Some(5.0), Some(0.0)));
+        assert_eq!(
+            (oltp.reads_per_s, oltp.writes_per_s),
+            (Some(5.0), Some(0.0))
+        );
         assert_eq!(oltp.requests_per_s, Some(8.0), "with the flushes");
     }
 

@@ -32,7 +32,10 @@ pub(crate) fn stats(
     let names = device.vms.iter().map(|vm| (vm.id, vm.name.as_str()));
     let names: BTreeMap<VmId, &str> = names.collect();
     let view = |vm| vm_stats(device, &names, vm, buckets, interval);
-    let wanted = device.vms.iter().filter(|vm| only.is_none_or(|name| vm.name == name));
+    let wanted = device
+        .vms
+        .iter()
+        .filter(|vm| only.is_none_or(|name| vm.name == name));
     wanted.map(view).collect()
 }
 
