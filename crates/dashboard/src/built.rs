@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-DAZVsh80.js",
+        path: "/assets/index-C7migAaa.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-DAZVsh80.js"),
+        bytes: include_bytes!("../assets/index-C7migAaa.js"),
         is_hashed: true,
     },
     Asset {

@@ -35,6 +35,7 @@ const KEYS: [string, string][] = [
 const CONNECTIONS: Record<Connection, [string, string]> = {
   connecting: ["none", "connecting"],
   live: ["good", "live"],
+  polled: ["good", "live, asked each second"],
   paused: ["warn", "paused"],
   lost: ["bad", "no connection"],
   stuck: ["bad", "a device does not answer"],
@@ -267,6 +268,11 @@ export function App() {
         {state.problem && (
           <div class="notice bad" role="alert">
             {state.problem}
+          </div>
+        )}
+        {state.note && (
+          <div class="notice" role="status">
+            {state.note}
           </div>
         )}
         <TokenRefused />

@@ -11,6 +11,8 @@ export interface State {
   rates: Rates;
   /** Why there are no figures, in the daemon's words. */
   problem: string | null;
+  /** Why the page asks for figures instead of being sent them. */
+  note: string | null;
   /** Age of figures that are old, in seconds. */
   ageS: number | null;
   /** Nothing comes from a connection that is open. */
@@ -22,6 +24,7 @@ let state: State = {
   live: null,
   rates: NO_RATES,
   problem: null,
+  note: null,
   ageS: null,
   isSilent: false,
 };
@@ -38,23 +41,76 @@ function set(change: Partial<State>): void {
   for (const listener of listeners) listener();
 }
 
-function sample(live: Live): void {
+/** Time between two requests of a page that is sent no events. */
+const POLL_MS = 1000;
+/** Number of such requests after which the page asks to be sent events again. */
+const POLLS = 10;
+let polling: ReturnType<typeof setInterval> | null = null;
+
+function sample(live: Live, connection: "live" | "polled"): void {
   eventMs = performance.now();
   sampled = { ms: eventMs, wallMs: Date.now() };
   const rates = withEvent(state.rates, live.at_ms, live.vms);
-  set({ connection: "live", live, rates, problem: null, ageS: null, isSilent: false });
+  const note = connection === "polled" ? state.note : null;
+  set({ connection, live, rates, problem: null, note, ageS: null, isSilent: false });
 }
 
-/** Asks why the events were refused: an `EventSource` does not tell. */
+function stuck(body: { error?: { what?: string } } | null): void {
+  eventMs = performance.now();
+  set({ connection: "stuck", problem: body?.error?.what ?? "a device does not answer", isSilent: false });
+}
+
+/** Returns why the daemon sends no events; null if it does. */
+async function refusal(url: string): Promise<string | null> {
+  const control = new AbortController();
+  const answer = await fetch(url, { signal: control.signal });
+  const body = answer.ok ? null : await answer.json();
+  // An answer of events has no end.
+  control.abort();
+  return body?.error?.what ?? null;
+}
+
+/** Takes the only event of an answer. */
+function take(text: string): void {
+  const [, name, data] = /^event: (.*)\ndata: (.*)\n\n$/.exec(text) ?? [];
+  if (name === "sample") sample(JSON.parse(data!) as Live, "polled");
+  else if (name === "problem") stuck(JSON.parse(data!));
+}
+
+/** Asks for the last event over and over; now and then asks to be sent all of them. */
+function poll(): void {
+  let asked = 0;
+  let isBusy = false;
+  const ask = async () => {
+    if (isBusy) return;
+    if (++asked > POLLS) return open();
+    isBusy = true;
+    const own = polling;
+    try {
+      const answer = await fetch("/v1/events?count=1");
+      const text = await answer.text();
+      if (polling === own && answer.ok) take(text);
+    } catch {
+      if (polling === own) set({ connection: "lost" });
+    }
+    isBusy = false;
+  };
+  polling = setInterval(ask, POLL_MS);
+  void ask();
+}
+
+/** Asks why the events were refused, as an `EventSource` does not tell, and polls where that is possible. */
 async function findReason(of: EventSource): Promise<void> {
   try {
-    const answer = await fetch("/v1/events?count=1");
-    const body = answer.ok ? null : await answer.json();
-    await answer.body?.cancel().catch(() => {});
-    const what = body?.error?.what;
-    if (source === of && what) set({ problem: `The daemon sends this page no events: ${what}` });
+    const what = await refusal("/v1/events");
+    const canPoll = what !== null && (await refusal("/v1/events?count=1")) === null;
+    if (source !== of) return;
+    const said = what && `The daemon sends this page no events: ${what}`;
+    if (!canPoll) return set({ connection: "lost", problem: said });
+    set({ note: `${said}. It asks for one each second instead.` });
+    poll();
   } catch {
-    // Nothing answers, which the mark of the connection says.
+    if (source === of) set({ connection: "lost" });
   }
 }
 
@@ -63,22 +119,20 @@ function open(): void {
   openedMs = performance.now();
   const opened = new EventSource("/v1/events");
   source = opened;
-  opened.addEventListener("sample", (event) => sample(JSON.parse(event.data) as Live));
-  opened.addEventListener("problem", (event) => {
-    eventMs = performance.now();
-    const problem = JSON.parse(event.data)?.error?.what ?? "a device does not answer";
-    set({ connection: "stuck", problem, isSilent: false });
-  });
+  opened.addEventListener("sample", (event) => sample(JSON.parse(event.data) as Live, "live"));
+  opened.addEventListener("problem", (event) => stuck(JSON.parse(event.data)));
   opened.addEventListener("error", () => {
-    set({ connection: "lost", problem: null, isSilent: false });
     // The browser connects again after an interruption; after an error status, `watch` does.
     if (opened.readyState === EventSource.CLOSED) void findReason(opened);
+    else set({ connection: "lost", problem: null, isSilent: false });
   });
 }
 
 function close(): void {
   source?.close();
   source = null;
+  if (polling !== null) clearInterval(polling);
+  polling = null;
 }
 
 /** Begins to wait for an event. */
@@ -103,7 +157,7 @@ function setPaused(on: boolean): void {
   paused = on;
   if (on) {
     close();
-    set({ connection: "paused", ageS: null, isSilent: false });
+    set({ connection: "paused", note: null, ageS: null, isSilent: false });
   } else {
     begin();
   }

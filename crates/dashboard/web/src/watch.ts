@@ -1,6 +1,6 @@
 // What the page says of its connection: how old the figures are, and whether to connect anew.
 
-export type Connection = "connecting" | "live" | "paused" | "lost" | "stuck";
+export type Connection = "connecting" | "live" | "polled" | "paused" | "lost" | "stuck";
 
 /** Time without an event after which the figures count as old; there is one a second. */
 const LATE_MS = 4000;

@@ -1,6 +1,7 @@
 // Tests of what the page says in trouble: refused tokens, answers that are none, figures that stand still.
 
 import assert from "node:assert/strict";
+import http from "node:http";
 import { until } from "./daemon.mjs";
 import { startProxy } from "./proxy.mjs";
 
@@ -131,6 +132,29 @@ export const trouble = (it) => ({
       page.route(/\/v1\/events/, (route) => route.fulfill({ status: 503, json: { error: { what, where: "events" } } }));
     const { page, close } = await it.open("", { prepare });
     await page.getByRole("alert").filter({ hasText: what }).waitFor();
+    await close();
+  },
+
+  async "a page that finds all places taken says so and polls, until there is one"() {
+    const others = await Promise.all(
+      Array.from({ length: 16 }, () => new Promise((done, fail) => {
+        const request = http.get(`${it.daemon.url}v1/events`, (answer) => done({ request, answer: answer.resume() }));
+        request.on("error", fail);
+      })),
+    );
+    const { page, errors, close } = await it.open();
+    try {
+      assert.deepEqual(others.map(({ answer }) => answer.statusCode), Array(16).fill(200));
+      await page.getByRole("status").filter({ hasText: "16 other pages of the dashboard follow the events" }).waitFor();
+      await page.locator("header .mark.good", { hasText: "live, asked each second" }).waitFor();
+      await it.ready(page, "");
+      assert.equal(await page.getByRole("alert").count(), 0);
+    } finally {
+      for (const { request } of others) request.on("error", () => {}).destroy();
+    }
+    await page.getByRole("status").waitFor({ state: "detached", timeout: 60_000 });
+    await page.locator("header .mark.good", { hasText: /^● live$/ }).waitFor();
+    assert.deepEqual(errors.filter((text) => !/status of 503/.test(text)), []);
     await close();
   },
 

@@ -5,7 +5,9 @@
 //!   last subscriber leaves --> the task ends
 //! ```
 //!
-//! Without subscribers there is no task, so nothing is asked or made. A subscriber that takes
+//! Without subscribers there is no task, so nothing is asked or made. Dashboards and control sockets
+//! have places for subscribers of their own. A client that wants one event gets the last one, if there
+//! is one, and needs no place: so a page without a place polls. A subscriber that takes
 //! events more slowly than they are made misses some; one that takes no bytes at all is
 //! disconnected as any other client ([`watched_stream`](super::watched_stream)).
 
@@ -17,7 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -29,6 +31,7 @@ use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::Api;
+use super::access::Caller;
 use super::error::{ApiError, ApiResult};
 use super::handlers::parse_query;
 use super::plane::Plane;
@@ -36,56 +39,113 @@ use super::view;
 
 /// Time between two events.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Most subscribers at a time over all listeners, because each holds a place for connections for
-/// as long as it likes.
+/// Most subscribers of a pool at a time, because each holds a place for connections for as long as
+/// it likes.
 pub(super) const SUBSCRIBERS_MAX: usize = 16;
 /// Part of a listener's places that subscribers may have: one in this number.
 const OF_PLACES: usize = 4;
 /// Events that wait for a subscriber: the next ones are not for it.
 const WAITING_MAX: usize = 2;
 
+/// Listeners whose subscribers have places together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pool {
+    /// Listeners of the control API.
+    Control,
+    /// Listeners of `[[dashboard]]`.
+    Dashboards,
+}
+
+impl Pool {
+    /// Returns the pool of a client's listener.
+    fn of(caller: &Caller) -> Pool {
+        match caller {
+            Caller::Process { .. } | Caller::Remote(_) => Pool::Control,
+            Caller::Visitor(_) => Pool::Dashboards,
+        }
+    }
+}
+
+/// Most subscribers of each pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SubscribersMax {
+    control: usize,
+    dashboards: usize,
+}
+
+impl SubscribersMax {
+    /// Bounds subscribers so that they leave others most of a listener's places.
+    pub(super) fn beside(control_places: usize, dashboard_places: usize) -> SubscribersMax {
+        let part = |places: usize| (places / OF_PLACES).clamp(1, SUBSCRIBERS_MAX);
+        SubscribersMax {
+            control: part(control_places),
+            dashboards: part(dashboard_places),
+        }
+    }
+
+    fn of(self, pool: Pool) -> usize {
+        match pool {
+            Pool::Control => self.control,
+            Pool::Dashboards => self.dashboards,
+        }
+    }
+}
+
 /// Subscribers of events with the task that serves them.
 #[derive(Clone)]
 pub(super) struct Events {
     state: Arc<Mutex<EventsState>>,
-    max: usize,
+    max: SubscribersMax,
+}
+
+/// Client that follows the events.
+struct Subscriber {
+    number: u64,
+    pool: Pool,
+    sender: mpsc::Sender<Bytes>,
 }
 
 #[derive(Default)]
 struct EventsState {
-    subscribers: Vec<(u64, mpsc::Sender<Bytes>)>,
+    subscribers: Vec<Subscriber>,
     /// Number of the next subscriber.
     next: u64,
     /// Task that makes the events; `None` without subscribers.
     task: Option<AbortHandle>,
-    /// Last event, for those who subscribe between two.
+    /// Last event, for those who subscribe between two or want no other.
     last: Option<Bytes>,
 }
 
 impl Events {
     /// Makes events for at most `max` subscribers at a time.
-    pub(super) fn new(max: usize) -> Events {
+    pub(super) fn new(max: SubscribersMax) -> Events {
         Events {
             state: Arc::default(),
             max,
         }
     }
 
-    /// Makes events for so many subscribers that they leave others most of a listener's `places`.
-    pub(super) fn beside(places: usize) -> Events {
-        Events::new((places / OF_PLACES).clamp(1, SUBSCRIBERS_MAX))
+    /// Returns the last event; `None` while nobody follows.
+    fn last(&self) -> Option<Bytes> {
+        self.lock().last.clone()
     }
 
     /// Adds a subscriber, and starts the task if it is the first.
     ///
     /// # Errors
     /// 503 if there are as many as there may be.
-    fn subscribe<P: Plane>(&self, api: &Api<P>) -> ApiResult<Subscription> {
+    fn subscribe<P: Plane>(&self, api: &Api<P>, pool: Pool) -> ApiResult<Subscription> {
         let mut state = self.lock();
-        if state.subscribers.len() >= self.max {
-            let what = format!("{} other clients follow the events", self.max);
+        let in_pool = state.subscribers.iter().filter(|it| it.pool == pool);
+        let max = self.max.of(pool);
+        if in_pool.count() >= max {
+            let who = match pool {
+                Pool::Control => "clients of the control API",
+                Pool::Dashboards => "pages of the dashboard",
+            };
+            let what = format!("{max} other {who} follow the events");
             let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "events");
-            return Err(error.allowing("try again later, or GET /v1/vms and /v1/stats"));
+            return Err(error.allowing("GET /v1/events?count=1, as often as once a second"));
         }
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         if let Some(last) = &state.last {
@@ -94,7 +154,11 @@ impl Events {
         }
         let number = state.next;
         state.next += 1;
-        state.subscribers.push((number, sender));
+        state.subscribers.push(Subscriber {
+            number,
+            pool,
+            sender,
+        });
         // A task that has failed is replaced.
         if state.task.as_ref().is_none_or(AbortHandle::is_finished) {
             let task = tokio::spawn(follow(api.clone(), self.clone()));
@@ -111,15 +175,15 @@ impl Events {
     /// Sends an event to all subscribers that have room for it.
     fn send(&self, event: Bytes) {
         let mut state = self.lock();
-        for (_, sender) in &state.subscribers {
-            let _ = sender.try_send(event.clone());
+        for subscriber in &state.subscribers {
+            let _ = subscriber.sender.try_send(event.clone());
         }
         state.last = Some(event);
     }
 
     fn remove(&self, number: u64) {
         let mut state = self.lock();
-        state.subscribers.retain(|(other, _)| *other != number);
+        state.subscribers.retain(|it| it.number != number);
         if state.subscribers.is_empty() {
             if let Some(task) = state.task.take() {
                 task.abort();
@@ -208,20 +272,29 @@ fn event<T: Serialize>(name: &str, data: &T) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
 
-pub(super) async fn events<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
+pub(super) async fn events<P: Plane>(
+    State(api): State<Api<P>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> ApiResult<Response> {
     let query: EventsQuery = parse_query(&uri, "?count=10")?;
     if query.count == Some(0) {
         let what = "an answer of no events";
         let error = ApiError::new(StatusCode::BAD_REQUEST, what, "query");
         return Err(error.allowing("?count=1 and more, or no count for events without end"));
     }
-    let body = EventBody {
-        subscription: api.events.subscribe(&api)?,
-        left: query.count,
-    };
     let headers = [
         (CONTENT_TYPE, "text/event-stream"),
         (CACHE_CONTROL, "no-store"),
     ];
+    if query.count == Some(1)
+        && let Some(last) = api.events.last()
+    {
+        return Ok((headers, last).into_response());
+    }
+    let body = EventBody {
+        subscription: api.events.subscribe(&api, Pool::of(&caller))?,
+        left: query.count,
+    };
     Ok((headers, Body::new(body)).into_response())
 }

@@ -53,7 +53,7 @@ use tidegate_api::health::Reason;
 use tokio::sync::{Mutex, Notify, Semaphore};
 
 use error::{ApiError, ApiResult};
-use events::Events;
+use events::{Events, SubscribersMax};
 use schedule::{Clock, Held};
 use shared::{Shared, SharedByName};
 use what_if::WhatIfRuns;
@@ -124,7 +124,7 @@ impl<P> Api<P> {
             of_devices: SharedByName::default(),
             of_vms: SharedByName::default(),
             health: Shared::exact(),
-            events: Events::new(events::SUBSCRIBERS_MAX),
+            events: Events::new(SubscribersMax::beside(usize::MAX, usize::MAX)),
             maker: None,
             what_ifs: WhatIfRuns::default(),
             reports: Arc::new(Semaphore::new(pages::REPORTS_MAX)),

@@ -11,7 +11,7 @@ use super::access::{Caller, Rules};
 use super::connections::{CONNECTIONS_MAX, Connections, places};
 use super::dashboard::{self, VISITORS_MAX};
 use super::error::ApiResult;
-use super::events::Events;
+use super::events::{Events, SubscribersMax};
 use super::routes;
 use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
@@ -195,17 +195,17 @@ impl Sockets {
         } = self;
         let tokens = Tokens::load(daemon.store().cloned());
         let files = sys::raise_open_files() as usize;
+        let max = places(CONNECTIONS_MAX, files, control.len());
         let visitors_max = places(VISITORS_MAX, files, dashboards.len());
         let api = Api::new(daemon.clone(), Clock::system())
             .with_tokens(tokens)
             .with_maker(maker)
-            .with_events(Events::beside(visitors_max));
+            .with_events(Events::new(SubscribersMax::beside(max, visitors_max)));
         // Dropping the task set, with this future, ends all connections and the schedules.
         let mut tasks = JoinSet::new();
         serve_metrics(&mut tasks, &metrics, &metrics_tls, (&api, &daemon), files)?;
         let router = routes::router(api.clone());
         serve_dashboards(&mut tasks, &dashboards, &router, visitors_max)?;
-        let max = places(CONNECTIONS_MAX, files, control.len());
         for ((bound, rules), at) in control.iter().zip(0..) {
             let connections = match rules {
                 Some(_) => Connections::new(router.clone(), max),

@@ -13,9 +13,18 @@ struct Following {
 
 impl Following {
     async fn start(api: &Api<Pretended>, query: &str) -> Result<Following, StatusCode> {
+        let reader = Caller::with(Some(tidegate_api::access::Role::Read));
+        Following::start_as(reader, api, query).await
+    }
+
+    async fn start_as(
+        caller: Caller,
+        api: &Api<Pretended>,
+        query: &str,
+    ) -> Result<Following, StatusCode> {
         let request = Request::builder()
             .uri(format!("/v1/events{query}"))
-            .extension(Caller::with(Some(tidegate_api::access::Role::Read)))
+            .extension(caller)
             .body(Body::empty());
         let answer = router(api.clone()).oneshot(request.expect("good")).await;
         let answer = answer.expect("infallible");
@@ -145,6 +154,26 @@ async fn subscribers_are_bounded_and_one_that_leaves_makes_room() {
     assert_eq!(refused.err(), Some(StatusCode::SERVICE_UNAVAILABLE));
     all.pop();
     Following::start(&api, "").await.expect("there is room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_and_clients_of_the_api_keep_each_other_from_no_events() {
+    let api = api(&Pretended::new());
+    let visitor = || Caller::Visitor("127.0.0.1:40000".parse().expect("an address"));
+    let mut all = Vec::new();
+    for _ in 0..crate::control::events::SUBSCRIBERS_MAX {
+        let page = Following::start_as(visitor(), &api, "").await;
+        all.push(page.expect("served"));
+    }
+    let refused = Following::start_as(visitor(), &api, "").await;
+    assert_eq!(refused.err(), Some(StatusCode::SERVICE_UNAVAILABLE));
+    let mut client = Following::start(&api, "").await.expect("its own places");
+    let sample = client.sample().await;
+    // One event needs no place.
+    let polled = Following::start_as(visitor(), &api, "?count=1").await;
+    let mut polled = polled.expect("served");
+    assert_eq!(polled.sample().await, sample);
+    assert_eq!(polled.next().await, None, "one was asked for");
 }
 
 #[tokio::test(start_paused = true)]
