@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-C7migAaa.js",
+        path: "/assets/index-C5pYPPLV.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-C7migAaa.js"),
+        bytes: include_bytes!("../assets/index-C5pYPPLV.js"),
         is_hashed: true,
     },
     Asset {

@@ -1,10 +1,11 @@
 // One device: its series, who delayed whom on it, and the policy in force.
 
 import { useRef, useState } from "preact/hooks";
-import { ApiError, ask, type Device, type Live, path, type Policy, type VmStats } from "./api";
+import { type Device, type Live, path, type Policy, type VmStats } from "./api";
+import { type Change, ChangeDialog } from "./change";
 import { bandwidth, digits, duration, size } from "./format";
 import { to, usePolled } from "./hooks";
-import { Anew, SincePicker, Dialog, Failure, Figure, TableFrame } from "./parts";
+import { Anew, SincePicker, Failure, Figure, TableFrame } from "./parts";
 import { SeriesSection, useHistory } from "./series";
 import { anewMs, type Bases, followAll, waits } from "./since";
 
@@ -97,52 +98,34 @@ interface PolicyInfo {
 function PolicyDialog(props: { device: Device; close: () => void; done: (now: Device) => void }) {
   const { value: policies, error: unread } = usePolled<PolicyInfo[]>(path("policies"), 3_600_000);
   const [name, setName] = useState(props.device.policy.name);
-  const [error, setError] = useState<ApiError | null>(null);
-  const [busy, setBusy] = useState(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(null);
-    try {
-      const url = path("devices", props.device.name, "policy");
-      props.done(await ask<Device>(url, { method: "PUT", body: { name } }));
-    } catch (problem) {
-      setError(problem instanceof ApiError ? problem : new ApiError(0, []));
-    } finally {
-      setBusy(false);
-    }
-  };
   const picked = policies?.find((it) => it.name === name);
+  const change: Change = { method: "PUT", url: path("devices", props.device.name, "policy"), body: { name } };
   return (
-    <Dialog title={`Change the policy of ${props.device.name}`} close={props.close}>
-      <form onSubmit={submit}>
-        <label>
-          Policy
-          <select value={name} onChange={(event) => setName(event.currentTarget.value)}>
-            {policies?.map((it) => (
-              <option key={it.name} value={it.name}>
-                {it.name}
-              </option>
-            ))}
-          </select>
-        </label>
-        {picked && (
-          <>
-            <p>{picked.summary}</p>
-            <p class="muted">enforces: {picked.enforces.join(", ") || "nothing"}; parameters at their defaults</p>
-          </>
-        )}
-        <Failure error={error ?? unread} />
-        <div class="buttons">
-          <button type="submit" class="primary" disabled={busy || !picked}>
-            Put in force
-          </button>
-          <button type="button" onClick={props.close}>
-            Cancel
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <ChangeDialog
+      title={`Change the policy of ${props.device.name}`}
+      change={picked ? change : null}
+      verb="Put in force"
+      close={props.close}
+      done={props.done}
+      unread={unread}
+    >
+      <label>
+        Policy
+        <select value={name} onChange={(event) => setName(event.currentTarget.value)}>
+          {policies?.map((it) => (
+            <option key={it.name} value={it.name}>
+              {it.name}
+            </option>
+          ))}
+        </select>
+      </label>
+      {picked && (
+        <>
+          <p>{picked.summary}</p>
+          <p class="muted">enforces: {picked.enforces.join(", ") || "nothing"}; parameters at their defaults</p>
+        </>
+      )}
+    </ChangeDialog>
   );
 }
 

@@ -1,9 +1,9 @@
 // The objective of a VM, and the form that changes it.
 
 import { useState } from "preact/hooks";
-import { ApiError, ask, type Objective, path, type Vm } from "./api";
+import { type Objective, path, type Vm } from "./api";
+import { type Change, ChangeDialog } from "./change";
 import { objective as words } from "./format";
-import { Dialog, Failure } from "./parts";
 
 interface Field {
   key: string;
@@ -39,69 +39,40 @@ function patchOf(values: Record<string, string>, was: Objective): Record<string,
   return patch;
 }
 
-function ChangeDialog({ vm, close, done }: { vm: Vm; close: () => void; done: (now: Vm) => void }) {
+function ObjectiveDialog({ vm, close, done }: { vm: Vm; close: () => void; done: (now: Vm) => void }) {
   // What was in force when the form was opened: a change by somebody else is not undone.
   const [was] = useState(vm.objective);
   const [values, setValues] = useState(() => Object.fromEntries(FIELDS.map((it) => [it.key, it.of(was)])));
   const [force, setForce] = useState(false);
   const [persist, setPersist] = useState(false);
-  const [error, setError] = useState<ApiError | null>(null);
-  const [busy, setBusy] = useState(false);
-  const patch = patchOf(values, was);
-  const isSame = Object.keys(patch).length === 0;
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (isSame || busy) return;
-    setBusy(true);
-    setError(null);
-    const query = [force && "force=true", persist && "persist=true"].filter(Boolean).join("&");
-    try {
-      const url = `${path("vms", vm.name, "objective")}${query && `?${query}`}`;
-      done(await ask<Vm>(url, { method: "PATCH", body: patch }));
-    } catch (problem) {
-      setError(problem instanceof ApiError ? problem : new ApiError(0, []));
-    } finally {
-      setBusy(false);
-    }
-  };
+  const body = patchOf(values, was);
+  const query = [force && "force=true", persist && "persist=true"].filter(Boolean).join("&");
+  const url = `${path("vms", vm.name, "objective")}${query && `?${query}`}`;
+  const change: Change | null = Object.keys(body).length === 0 ? null : { method: "PATCH", url, body };
   return (
-    <Dialog title={`Change the objective of ${vm.name}`} close={close}>
-      <form onSubmit={submit}>
-        <div class="fields">
-          {FIELDS.map((field) => (
-            <label key={field.key}>
-              {field.label}
-              <input
-                name={field.key}
-                autocomplete="off"
-                placeholder={field.hint}
-                value={values[field.key]}
-                onInput={(event) => setValues({ ...values, [field.key]: event.currentTarget.value })}
-              />
-            </label>
-          ))}
-        </div>
-        <p class="muted">An empty field takes the promise or limit away.</p>
-        <label class="check">
-          <input type="checkbox" checked={persist} onChange={() => setPersist(!persist)} /> keep it over a restart
-        </label>
-        <label class="check">
-          <input type="checkbox" checked={force} onChange={() => setForce(!force)} /> even if it does not fit the device
-        </label>
-        <p>
-          Request: <code>{isSame ? "no change" : JSON.stringify(patch)}</code>
-        </p>
-        <Failure error={error} />
-        <div class="buttons">
-          <button type="submit" class="primary" disabled={isSame || busy}>
-            Put in force
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <ChangeDialog title={`Change the objective of ${vm.name}`} change={change} verb="Put in force" close={close} done={done}>
+      <div class="fields">
+        {FIELDS.map((field) => (
+          <label key={field.key}>
+            {field.label}
+            <input
+              name={field.key}
+              autocomplete="off"
+              placeholder={field.hint}
+              value={values[field.key]}
+              onInput={(event) => setValues({ ...values, [field.key]: event.currentTarget.value })}
+            />
+          </label>
+        ))}
+      </div>
+      <p class="muted">An empty field takes the promise or limit away.</p>
+      <label class="check">
+        <input type="checkbox" checked={persist} onChange={() => setPersist(!persist)} /> keep it over a restart
+      </label>
+      <label class="check">
+        <input type="checkbox" checked={force} onChange={() => setForce(!force)} /> even if it does not fit the device
+      </label>
+    </ChangeDialog>
   );
 }
 
@@ -151,7 +122,7 @@ export function ObjectiveSection({ vm, refresh }: { vm: Vm; refresh: () => void 
         </p>
       ))}
       {isOpen && (
-        <ChangeDialog
+        <ObjectiveDialog
           vm={vm}
           close={() => setOpen(false)}
           done={(now) => {

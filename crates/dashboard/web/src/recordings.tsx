@@ -1,37 +1,27 @@
 // Recordings of all requests of a device: what there is, and the switch.
 
 import { useState } from "preact/hooks";
-import { ApiError, ask, path, type Recordings } from "./api";
+import { path, type Recordings } from "./api";
+import { ChangeDialog } from "./change";
 import { localStamp, size, whole, zone } from "./format";
 import { to, usePolled } from "./hooks";
 import { Headings, Failure, TableFrame } from "./parts";
 
 export function RecordingsPage() {
   const { value, error, refresh } = usePolled<Recordings>(path("recordings"), 2000);
-  const [failure, setFailure] = useState<ApiError | null>(null);
   const [said, setSaid] = useState<string | null>(null);
-  const [busy, setBusy] = useState<string | null>(null);
-  const change = async (device: string, on: boolean) => {
-    setFailure(null);
-    setSaid(null);
-    setBusy(device);
-    try {
-      const url = path("devices", device, "recording");
-      const now = await ask<Recordings>(url, { method: "PUT", body: { on } });
-      const is = now.devices.find((it) => it.device === device)?.on;
-      setSaid(`In force now: recording of ${device} is ${is ? "on" : "off"}`);
-      refresh();
-    } catch (problem) {
-      setFailure(problem instanceof ApiError ? problem : new ApiError(0, []));
-    } finally {
-      setBusy(null);
-    }
+  const [switched, setSwitched] = useState<{ device: string; on: boolean } | null>(null);
+  const changed = (device: string, now: Recordings) => {
+    const is = now.devices.find((it) => it.device === device)?.on;
+    setSaid(`In force now: recording of ${device} is ${is ? "on" : "off"}`);
+    setSwitched(null);
+    refresh();
   };
   const names = ["Device", "State", "Requests", "Missing", "Files", "Size", "From", "Until", "Switch"];
   return (
     <>
       <h1>Recordings</h1>
-      <Failure error={failure ?? error} />
+      <Failure error={error} />
       {said && (
         <div class="notice good" role="status">
           {said}
@@ -70,8 +60,9 @@ export function RecordingsPage() {
                     <td>{it.from ? localStamp(it.from) : "–"}</td>
                     <td>{it.until ? localStamp(it.until) : "–"}</td>
                     <td>
-                      <button type="button" disabled={busy !== null} onClick={() => change(it.device, !it.on)}>
+                      <button type="button" onClick={() => setSwitched({ device: it.device, on: !it.on })}>
                         {it.on ? "Switch off" : "Switch on"}
+                        <span aria-hidden="true"> …</span>
                         <span class="visually-hidden"> the recording of {it.device}</span>
                       </button>
                     </td>
@@ -81,6 +72,15 @@ export function RecordingsPage() {
             </table>
           </TableFrame>
         </>
+      )}
+      {switched && (
+        <ChangeDialog<Recordings>
+          title={`Switch the recording of ${switched.device} ${switched.on ? "on" : "off"}`}
+          change={{ method: "PUT", url: path("devices", switched.device, "recording"), body: { on: switched.on } }}
+          verb={switched.on ? "Switch on" : "Switch off"}
+          close={() => setSwitched(null)}
+          done={(now) => changed(switched.device, now)}
+        />
       )}
     </>
   );

@@ -1,78 +1,56 @@
 // Deadline transfers with their forecasts.
 
 import { useState } from "preact/hooks";
-import { ApiError, ask, path, type Live, type VmTransfers } from "./api";
+import { path, type Live, type VmTransfers } from "./api";
+import { type Change, ChangeDialog } from "./change";
 import { bandwidth, percent, size, span } from "./format";
 import { to, usePolled } from "./hooks";
-import { Headings, Dialog, Failure, TableFrame } from "./parts";
+import { Headings, Failure, TableFrame } from "./parts";
 
 function StartDialog({ vms, close, done }: { vms: string[]; close: () => void; done: (now: VmTransfers) => void }) {
   const [values, setValues] = useState({ vm: "", size: "", deadline: "" });
   const [force, setForce] = useState(false);
-  const [error, setError] = useState<ApiError | null>(null);
-  const [busy, setBusy] = useState(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(null);
-    try {
-      const url = `${path("vms", values.vm, "job")}${force ? "?force=true" : ""}`;
-      const body = { size: values.size, deadline: values.deadline };
-      done(await ask<VmTransfers>(url, { method: "PUT", body }));
-    } catch (problem) {
-      setError(problem instanceof ApiError ? problem : new ApiError(0, []));
-    } finally {
-      setBusy(false);
-    }
-  };
+  const { vm, size, deadline } = values;
+  // Without a VM the form is not sent.
+  const url = vm ? path("vms", vm, "job") : "/v1/vms/…/job";
+  const change: Change = { method: "PUT", url: `${url}${force ? "?force=true" : ""}`, body: { size, deadline } };
   return (
-    <Dialog title="Start a deadline transfer" close={close}>
-      <form onSubmit={submit}>
-        <div class="fields">
-          <label>
-            VM
-            <select required value={values.vm} onChange={(event) => setValues({ ...values, vm: event.currentTarget.value })}>
-              <option value="">choose a VM</option>
-              {vms.map((vm) => (
-                <option key={vm} value={vm}>
-                  {vm}
-                </option>
-              ))}
-            </select>
-          </label>
-          <label>
-            Size
-            <input
-              required
-              placeholder="2 GiB"
-              value={values.size}
-              onInput={(event) => setValues({ ...values, size: event.currentTarget.value })}
-            />
-          </label>
-          <label>
-            Deadline from now
-            <input
-              required
-              placeholder="60 s"
-              value={values.deadline}
-              onInput={(event) => setValues({ ...values, deadline: event.currentTarget.value })}
-            />
-          </label>
-        </div>
-        <label class="check">
-          <input type="checkbox" checked={force} onChange={() => setForce(!force)} /> even if it does not fit the device
+    <ChangeDialog title="Start a deadline transfer" change={change} verb="Start" close={close} done={done}>
+      <div class="fields">
+        <label>
+          VM
+          <select required value={vm} onChange={(event) => setValues({ ...values, vm: event.currentTarget.value })}>
+            <option value="">choose a VM</option>
+            {vms.map((name) => (
+              <option key={name} value={name}>
+                {name}
+              </option>
+            ))}
+          </select>
         </label>
-        <Failure error={error} />
-        <div class="buttons">
-          <button type="submit" class="primary" disabled={busy}>
-            Start
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
-      </form>
-    </Dialog>
+        <label>
+          Size
+          <input
+            required
+            placeholder="2 GiB"
+            value={size}
+            onInput={(event) => setValues({ ...values, size: event.currentTarget.value })}
+          />
+        </label>
+        <label>
+          Deadline from now
+          <input
+            required
+            placeholder="60 s"
+            value={deadline}
+            onInput={(event) => setValues({ ...values, deadline: event.currentTarget.value })}
+          />
+        </label>
+      </div>
+      <label class="check">
+        <input type="checkbox" checked={force} onChange={() => setForce(!force)} /> even if it does not fit the device
+      </label>
+    </ChangeDialog>
   );
 }
 
@@ -127,7 +105,8 @@ function Row({ it, cancel }: { it: VmTransfers; cancel: (vm: string) => void }) 
       <td>
         {job && (
           <button type="button" onClick={() => cancel(it.vm)}>
-            Cancel<span class="visually-hidden"> the transfer of {it.vm}</span>
+            Cancel<span aria-hidden="true"> …</span>
+            <span class="visually-hidden"> the transfer of {it.vm}</span>
           </button>
         )}
       </td>
@@ -144,18 +123,8 @@ function daemonZone(transfers: VmTransfers[]): string {
 export function TransfersPage({ live }: { live: Live | null }) {
   const { value, error, refresh } = usePolled<VmTransfers[]>(path("jobs"), 2000);
   const [isOpen, setOpen] = useState(false);
-  const [failure, setFailure] = useState<ApiError | null>(null);
   const [said, setSaid] = useState<string | null>(null);
-  const cancel = async (vm: string) => {
-    setFailure(null);
-    try {
-      const now = await ask<VmTransfers>(path("vms", vm, "job"), { method: "DELETE" });
-      setSaid(`${vm}: ${now.last?.said ?? "cancelled"}`);
-      refresh();
-    } catch (problem) {
-      setFailure(problem instanceof ApiError ? problem : new ApiError(0, []));
-    }
-  };
+  const [cancelled, setCancelled] = useState<string | null>(null);
   const names = ["VM", "Progress", "Rate", "Due in", "Forecast", "Class", "Last one", "Met / missed / cancelled", "Action"];
   return (
     <>
@@ -165,7 +134,7 @@ export function TransfersPage({ live }: { live: Live | null }) {
           Start …
         </button>
       </div>
-      <Failure error={failure ?? error} />
+      <Failure error={error} />
       {said && (
         <div class="notice good" role="status">
           {said}
@@ -181,11 +150,24 @@ export function TransfersPage({ live }: { live: Live | null }) {
             <Headings names={names} />
             <tbody>
               {value.map((it) => (
-                <Row key={it.vm} it={it} cancel={cancel} />
+                <Row key={it.vm} it={it} cancel={setCancelled} />
               ))}
             </tbody>
           </table>
         </TableFrame>
+      )}
+      {cancelled && (
+        <ChangeDialog<VmTransfers>
+          title={`Cancel the transfer of ${cancelled}`}
+          change={{ method: "DELETE", url: path("vms", cancelled, "job") }}
+          verb="Cancel the transfer"
+          close={() => setCancelled(null)}
+          done={(now) => {
+            setSaid(`${now.vm}: ${now.last?.said ?? "cancelled"}`);
+            setCancelled(null);
+            refresh();
+          }}
+        />
       )}
       {isOpen && (
         <StartDialog

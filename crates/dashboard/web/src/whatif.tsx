@@ -4,7 +4,6 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import {
   ApiError,
-  ask,
   type Live,
   path,
   type Recordings,
@@ -13,6 +12,7 @@ import {
   type WhatIfFigures,
   type WhatIfRun,
 } from "./api";
+import { type Change, ChangeDialog, RequestLine, useSending } from "./change";
 import { bandwidth, digits, duration, percent, size } from "./format";
 import { to, usePolled } from "./hooks";
 import { Failure, Mark, TableFrame } from "./parts";
@@ -89,19 +89,13 @@ function Form(props: { devices: string[]; models: string[]; live: Live | null; b
     model: "",
     gaps: false,
   });
-  const [error, setError] = useState<ApiError | null>(null);
+  const { error, busy, send } = useSending<WhatIf>(props.started);
   const set = (change: Partial<Choice>) => setChoice({ ...choice, ...change });
   const vms = live?.vms.filter((vm) => vm.device === choice.device).map((vm) => vm.vm) ?? [];
-  const request = requestOf(choice);
-  const submit = async (event: Event) => {
+  const change: Change = { method: "POST", url: WHAT_IF, body: requestOf(choice) };
+  const submit = (event: Event) => {
     event.preventDefault();
-    setError(null);
-    try {
-      await ask<WhatIf>(WHAT_IF, { method: "POST", body: request });
-      props.started();
-    } catch (problem) {
-      setError(problem instanceof ApiError ? problem : new ApiError(0, []));
-    }
+    void send(change);
   };
   const turn = (name: string) => {
     const rest = choice.policies.filter((it) => it !== name);
@@ -171,12 +165,10 @@ function Form(props: { devices: string[]; models: string[]; live: Live | null; b
         <input type="checkbox" checked={choice.gaps} onChange={() => set({ gaps: !choice.gaps })} /> even if requests of
         the span are missing
       </label>
-      <p>
-        Request: <code>{JSON.stringify(request)}</code>
-      </p>
+      <RequestLine change={change} />
       <Failure error={error} />
       <div class="buttons">
-        <button type="submit" class="primary" disabled={props.busy}>
+        <button type="submit" class="primary" disabled={props.busy || busy}>
           Replay
         </button>
       </div>
@@ -290,23 +282,13 @@ function Results({ answer }: { answer: WhatIfAnswer }) {
 }
 
 function Run({ run, refresh }: { run: WhatIfRun; refresh: () => void }) {
-  const [error, setError] = useState<ApiError | null>(null);
-  const cancel = async () => {
-    setError(null);
-    try {
-      await ask<WhatIf>(WHAT_IF, { method: "DELETE" });
-      refresh();
-    } catch (problem) {
-      setError(problem instanceof ApiError ? problem : new ApiError(0, []));
-    }
-  };
+  const [isAsked, ask] = useState(false);
   const { request, problem } = run;
   return (
     <section>
       <h2>
         Run {run.number} <span class="muted">of {request.device}</span>
       </h2>
-      <Failure error={error} />
       <p class="muted">
         <code>{JSON.stringify(request)}</code>
       </p>
@@ -314,10 +296,19 @@ function Run({ run, refresh }: { run: WhatIfRun; refresh: () => void }) {
         <p role="status">
           <progress max={1} value={run.progress} aria-label="replays that are done" /> {percent(100 * run.progress)}{" "}
           {run.step || "reading the recording"}{" "}
-          <button type="button" onClick={cancel}>
-            Cancel the run
+          <button type="button" onClick={() => ask(true)}>
+            Cancel the run<span aria-hidden="true"> …</span>
           </button>
         </p>
+      )}
+      {isAsked && run.state === "running" && (
+        <ChangeDialog<WhatIf>
+          title={`Cancel run ${run.number}`}
+          change={{ method: "DELETE", url: WHAT_IF }}
+          verb="Cancel the run"
+          close={() => ask(false)}
+          done={refresh}
+        />
       )}
       {run.state === "cancelled" && <p role="status">Cancelled.</p>}
       {problem && <Failure error={new ApiError(500, [problem])} />}

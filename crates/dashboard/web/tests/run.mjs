@@ -106,6 +106,9 @@ async function enterToken(page, secret) {
   await page.getByRole("button", { name: "Use", exact: true }).click();
 }
 
+/** Waits for a form that shows the request which it will send. */
+const asks = (page, request) => page.getByRole("dialog").getByText(request, { exact: true }).waitFor();
+
 /** Errors of a page without those of requests that were refused on purpose. */
 const unexpected = (errors) => errors.filter((text) => !/status of 4(01|03|22)/.test(text));
 
@@ -258,11 +261,12 @@ const tests = {
     const change = async (value) => {
       await page.getByRole("button", { name: "Change …" }).click();
       await page.getByLabel("Reservation").fill(value);
+      await asks(page, `PATCH /v1/vms/db/objective {"reservation":"${value}"}`);
       await page.getByRole("button", { name: "Put in force" }).click();
     };
     await change("60 IOPS @ 16 KiB");
     await page.getByRole("alert").filter({ hasText: "needs a token" }).waitFor();
-    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("button", { name: "Back", exact: true }).click();
     const inForce = async () => (await daemon.ask("GET", "/v1/vms/db")).body.objective.reservation;
     assert.equal(await inForce(), "50 IOPS @ 16 KiB");
     await enterToken(page, "tidegate_wrong");
@@ -288,12 +292,13 @@ const tests = {
     const change = async (name) => {
       await page.getByRole("button", { name: "Change …" }).click();
       await page.getByRole("combobox", { name: "Policy" }).selectOption(name);
+      await asks(page, `PUT /v1/devices/nvme0/policy {"name":"${name}"}`);
       await page.getByRole("button", { name: "Put in force" }).click();
     };
     await enterToken(page, await daemon.token("too-low", "operate"));
     await change("mclock");
     await page.getByRole("alert").filter({ hasText: "needs admin" }).waitFor();
-    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("button", { name: "Back", exact: true }).click();
     await enterToken(page, await daemon.token("administrator", "admin"));
     await change("mclock");
     await page.getByRole("status").filter({ hasText: "In force now: mclock" }).waitFor();
@@ -313,11 +318,19 @@ const tests = {
     await page.getByLabel("Size").fill("10 GiB");
     await page.getByLabel("Deadline from now").fill("2 h");
     await page.getByLabel("even if it does not fit").check();
+    await asks(page, 'PUT /v1/vms/backup/job?force=true {"size":"10 GiB","deadline":"2 h"}');
     await page.getByRole("button", { name: "Start", exact: true }).click();
     await page.getByRole("status").filter({ hasText: "In force now: backup" }).waitFor();
     const row = page.locator("tbody tr", { hasText: "backup" });
     await row.filter({ hasText: "% of 10.0 GiB" }).waitFor();
     await page.getByRole("button", { name: "Cancel the transfer of backup" }).click();
+    await asks(page, "DELETE /v1/vms/backup/job");
+    // One click changes nothing, and the form may be left.
+    await page.getByRole("button", { name: "Back", exact: true }).click();
+    const { body: kept } = await daemon.ask("GET", "/v1/vms/backup/job");
+    assert.ok(kept.job, "it goes on");
+    await page.getByRole("button", { name: "Cancel the transfer of backup" }).click();
+    await page.getByRole("button", { name: "Cancel the transfer", exact: true }).click();
     await row.filter({ hasText: "none runs" }).waitFor();
     await page.keyboard.press("3");
     for (const [button, said, is] of [
@@ -325,6 +338,8 @@ const tests = {
       ["Switch off", "recording of hdd0 is off", false],
     ]) {
       await page.getByRole("button", { name: `${button} the recording of hdd0` }).click();
+      await asks(page, `PUT /v1/devices/hdd0/recording {"on":${is}}`);
+      await page.getByRole("button", { name: button, exact: true }).click();
       await page.getByRole("status").filter({ hasText: said }).waitFor();
       const { body } = await daemon.ask("GET", "/v1/recordings");
       assert.equal(body.devices.find((it) => it.device === "hdd0").on, is);
@@ -347,6 +362,9 @@ const tests = {
     const { page, errors, close } = await open("whatif", { prepare });
     await page.getByRole("status").filter({ hasText: "25.0 % mclock" }).waitFor();
     await page.getByRole("button", { name: "Cancel the run" }).click();
+    await asks(page, "DELETE /v1/whatif");
+    assert.equal(state, "running");
+    await page.getByRole("dialog").getByRole("button", { name: "Cancel the run" }).click();
     await page.getByRole("status").filter({ hasText: "Cancelled." }).waitFor();
     assert.equal(state, "cancelled");
     assert.deepEqual(errors, []);
