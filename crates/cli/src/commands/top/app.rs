@@ -72,6 +72,8 @@ pub(super) struct App {
     selected: Option<String>,
     /// First line that a page without selection shows.
     pub(super) scroll: usize,
+    /// VMs whose last minutes the last frame shows.
+    pub(super) shown: Vec<String>,
     pub(super) prompt: Prompt,
     /// Changes whose prompt was left before their results came; results come in the order of the
     /// changes.
@@ -96,6 +98,7 @@ impl App {
             choice,
             selected: None,
             scroll: 0,
+            shown: Vec::new(),
             prompt: Prompt::default(),
             left: 0,
             message: None,

@@ -86,9 +86,15 @@ pub(super) fn poll(client: &Client, every: Duration, wake: &Receiver<()>, events
     }
 }
 
-/// Asks for the history of VMs as they are named.
+/// Asks for the history of VMs as they are named, of the last one first: those before may have left
+/// the screen.
 pub(super) fn histories(client: &Client, names: &Receiver<String>, events: &Sender<Event>) {
-    for name in names {
+    let mut waiting = Vec::new();
+    loop {
+        waiting.extend(names.try_iter());
+        let Some(name) = waiting.pop().or_else(|| names.recv().ok()) else {
+            return;
+        };
         // Without a history the last minutes fill as they pass.
         if let Ok(history) = history(client, "vms", &name, HISTORY_FROM, "10s")
             && events.send(Event::History(history)).is_err()

@@ -13,11 +13,12 @@ mod fetch;
 mod fixture;
 mod line;
 mod model;
+mod names;
 mod rows;
 mod screen;
 mod terminal;
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -80,14 +81,17 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
     spawn(&events, move |events| {
         fetch::changes(&change_client, &changes_received, events);
     });
-    let mut asked = BTreeSet::new();
+    let mut asked = HashSet::new();
     loop {
-        for vm in &app.model().vms {
-            if asked.insert(vm.view.name.clone()) {
-                let _ = names.send(vm.view.name.clone());
+        screen.draw(|frame| screen::draw(frame, &mut app, look, fetch::now_ms()))?;
+        // A VM that is added again under its name has a history of its own.
+        asked.retain(|name: &String| app.model().vm(name).is_some());
+        for name in app.shown.drain(..) {
+            if !asked.contains(&name) {
+                asked.insert(name.clone());
+                let _ = names.send(name);
             }
         }
-        screen.draw(|frame| screen::draw(frame, &mut app, look, fetch::now_ms()))?;
         let event = match received.recv_timeout(REDRAW) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => continue,

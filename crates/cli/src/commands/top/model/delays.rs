@@ -42,6 +42,11 @@ pub(crate) struct Delayed {
 }
 
 impl Delayed {
+    /// Returns the time behind all other VMs, in nanoseconds.
+    fn behind_ns(&self) -> u64 {
+        self.behind.iter().map(|(_, ns)| ns).sum()
+    }
+
     /// Returns the share of the VM's time that it was behind another one, 0 to 1; `None` if its
     /// requests took no time.
     pub(crate) fn share(&self, culprit: &str) -> Option<f64> {
@@ -81,7 +86,8 @@ impl Delays {
         }
     }
 
-    /// Returns a row for each VM, in the order of their names.
+    /// Returns a row for each VM: those with most time behind others first, equal ones in the order of
+    /// their names.
     pub(crate) fn rows(&self) -> Vec<Delayed> {
         let (Some(first), Some(last)) = (self.answers.front(), self.answers.back()) else {
             return Vec::new();
@@ -110,7 +116,10 @@ impl Delays {
                 behind,
             }
         };
-        last.vms.iter().map(row).collect()
+        let mut rows: Vec<Delayed> = last.vms.iter().map(row).collect();
+        // Stable: the map is in the order of names.
+        rows.sort_by_key(|row| std::cmp::Reverse(row.behind_ns()));
+        rows
     }
 
     /// Returns the VMs that others were behind, the one with the most time first.
@@ -177,6 +186,24 @@ mod tests {
         assert_eq!(rows[0].share("bulk"), Some(0.2));
         assert_eq!(rows[0].share("nobody"), Some(0.0));
         assert_eq!(Delays::culprits(&rows), ["web", "bulk"]);
+    }
+
+    #[test]
+    fn those_that_others_delayed_most_come_first() {
+        let mut delays = Delays::default();
+        let of = |vm: &str, ns: u64| {
+            let mut stats = stats(90_000, &[("bulk", ns)]).vms.remove(0);
+            vm.clone_into(&mut stats.vm);
+            stats
+        };
+        let none = [of("a", 0), of("b", 0), of("c", 0), of("d", 0)];
+        let some = [of("a", 0), of("b", 5), of("c", 9), of("d", 0)];
+        for (at_ms, vms) in [(0, none), (1000, some)] {
+            delays.add(at_ms, &StatsView { vms: vms.into() });
+        }
+        let rows = delays.rows();
+        let order: Vec<&str> = rows.iter().map(|row| row.vm.as_str()).collect();
+        assert_eq!(order, ["c", "b", "a", "d"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod delays;
 mod series;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tidegate_api::device::DeviceView;
 use tidegate_api::history::HistoryView;
@@ -14,8 +14,14 @@ pub(super) use delays::{Delayed, Delays};
 pub(super) use series::{STEPS, Series};
 
 use super::answers::Answers;
+use super::names::NameCut;
 use crate::commands::history::per_s;
 use crate::commands::rates::VmRates;
+
+/// Columns of the names of VMs: as many as are left on a narrow terminal, and as many as there may
+/// be.
+pub(super) const NAME_LEAST: usize = 10;
+pub(super) const NAME_MOST: usize = 40;
 
 /// State of devices and VMs, and what is remembered of earlier answers.
 #[derive(Clone, Default, Debug)]
@@ -26,6 +32,10 @@ pub(super) struct Model {
     pub(super) vms: Vec<VmRow>,
     pub(super) delays: Delays,
     series: BTreeMap<String, Series>,
+    /// Indices into `vms`: there may be thousands.
+    by_name: HashMap<String, usize>,
+    /// Cut of the VMs' names where they are longer than their column.
+    pub(super) names: NameCut,
     /// VMs after changes, each with the time of its change: answers to requests that were sent
     /// before have the state before it.
     changed: Vec<(u64, VmView)>,
@@ -68,6 +78,12 @@ impl Model {
         }
         let before = self.answers.take();
         let before = before.as_ref().map(|answers| &answers.stats);
+        let had = self.vms.iter().map(|vm| &vm.view.name);
+        if !had.eq(answers.vms.iter().map(|vm| &vm.name)) {
+            let names: Vec<&str> = answers.vms.iter().map(|vm| vm.name.as_str()).collect();
+            self.names = NameCut::distinct(&names, NAME_LEAST, NAME_MOST);
+            self.by_name = names.into_iter().map(str::to_owned).zip(0..).collect();
+        }
         self.vms = vm_rows(before, &answers);
         self.devices = (answers.devices.iter())
             .map(|device| device_row(device, before, &answers, &self.vms))
@@ -82,8 +98,8 @@ impl Model {
         self.delays.add(answers.at_ms, &answers.stats);
         self.failure = None;
         // VMs that are gone are forgotten, so that memory does not grow with their names.
-        let is_served = |name: &String| self.vms.iter().any(|vm| vm.view.name == *name);
-        self.series.retain(|name, _| is_served(name));
+        self.series
+            .retain(|name, _| self.by_name.contains_key(name));
         self.answers = Some(answers);
     }
 
@@ -101,7 +117,7 @@ impl Model {
 
     /// Replaces a VM by its state after a change at `at_ms`, until answers to later requests come.
     pub(super) fn replace_vm(&mut self, view: VmView, at_ms: u64) {
-        if let Some(row) = self.vms.iter_mut().find(|row| row.view.name == view.name) {
+        if let Some(row) = self.by_name.get(&view.name).map(|&at| &mut self.vms[at]) {
             row.view.clone_from(&view);
             self.changed.push((at_ms, view));
         }
@@ -119,7 +135,7 @@ impl Model {
 
     /// Returns a VM by name.
     pub(super) fn vm(&self, name: &str) -> Option<&VmRow> {
-        self.vms.iter().find(|row| row.view.name == name)
+        self.by_name.get(name).map(|&at| &self.vms[at])
     }
 
     /// Returns the counters of a VM.
@@ -276,6 +292,19 @@ mod tests {
         assert_eq!(weight(&model), Some(7), "asked for before the change");
         model.update(fixture::answers(3));
         assert_eq!(weight(&model), Some(100), "what the daemon says since");
+    }
+
+    #[test]
+    fn vms_are_found_by_name_whatever_comes_and_goes() {
+        let mut model = fixture::model();
+        let mut other = fixture::answers(2);
+        other.vms.swap(0, 1);
+        "web".clone_into(&mut other.vms[1].name);
+        model.update(other);
+        for name in ["bulk", "web"] {
+            assert_eq!(model.vm(name).expect("served").view.name, name);
+        }
+        assert!(model.vm("oltp").is_none());
     }
 
     #[test]

@@ -8,6 +8,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 use tidegate_report::{Align, Cell, Glyphs, Style as Colours, Tone, printable_line};
 
+pub(crate) use crate::commands::top::names::width_of;
+
 /// Colours and characters that the terminal shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Look {
@@ -34,7 +36,7 @@ impl Look {
     }
 
     /// Returns the mark of text that was cut off.
-    fn ellipsis(self) -> &'static str {
+    pub(crate) fn ellipsis(self) -> &'static str {
         match self.glyphs {
             Glyphs::Unicode => "…",
             Glyphs::Ascii => "~",
@@ -95,11 +97,6 @@ impl Look {
         }
         Cow::Owned(out)
     }
-}
-
-/// Returns the columns that text takes on a terminal.
-pub(crate) fn width_of(text: &str) -> usize {
-    Span::raw(text).width()
 }
 
 /// Part of the terminal that is drawn into.

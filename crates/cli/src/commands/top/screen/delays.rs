@@ -8,15 +8,16 @@ use super::canvas::{Canvas, width_of};
 use crate::commands::top::app::App;
 use crate::commands::top::model::{Delayed, Delays};
 
-/// Width of a column of shares.
+/// Least width of a column of shares.
 const COLUMN: usize = 8;
-/// Largest width of the names of delayed VMs.
+/// Largest width of the names of delayed VMs where shorter ones are distinct.
 const NAME: usize = 20;
 
 /// Share from which on a VM is marked as a cause of delays.
 const MUCH: f64 = 0.3;
 
-/// Draws the matrix: a row for each delayed VM, and a column for each VM that it was behind.
+/// Draws the matrix: a row for each VM, that with most time behind others first, and a column for
+/// each VM that it was behind.
 pub(super) fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
     let delays = &app.model().delays;
     let vms = app.rows();
@@ -34,25 +35,38 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
         canvas.text((0, 2), canvas.width(), text, Tone::Faint);
         return;
     }
-    let names = rows.iter().map(|row| width_of(&row.vm)).max().unwrap_or(0);
-    let names = names.clamp(2, NAME).min(canvas.width() / 3);
-    let count = culprits.len().min((canvas.width() - names) / (COLUMN + 1));
+    let mark = canvas.look.ellipsis();
+    let cut = app.model().names;
+    let longest = rows.iter().map(|row| width_of(&row.vm)).max().unwrap_or(0);
+    let names = longest
+        .clamp(2, NAME.max(cut.width))
+        .min(canvas.width() / 2);
+    let longest = culprits
+        .iter()
+        .map(|name| width_of(name))
+        .max()
+        .unwrap_or(0);
+    let column_width = longest.clamp(COLUMN, COLUMN.max(cut.width));
+    let place = |i: usize| names + 1 + i * (column_width + 1);
+    let count = (culprits.len()).min((canvas.width() - names) / (column_width + 1));
     let (shown, rest) = culprits.split_at(count);
     let heading = Cell::from("VM").tone(Tone::Strong);
     canvas.cell((0, 2), names, &heading, Align::Left);
     for (i, culprit) in shown.iter().enumerate() {
-        let heading = Cell::from(culprit.as_str()).tone(Tone::Strong);
-        canvas.cell((place(names, i), 2), COLUMN, &heading, Align::Right);
+        let text = cut.apply(culprit, column_width, mark).into_owned();
+        let heading = Cell::from(text).tone(Tone::Strong);
+        canvas.cell((place(i), 2), column_width, &heading, Align::Right);
     }
     let room = canvas.height().saturating_sub(4);
     app.scroll = app.scroll.min(rows.len().saturating_sub(room));
     for (i, row) in rows.iter().skip(app.scroll).take(room).enumerate() {
         let y = 3 + i;
-        let name = Cell::from(row.vm.as_str()).tone(Tone::Strong);
+        let name = cut.apply(&row.vm, names, mark).into_owned();
+        let name = Cell::from(name).tone(Tone::Strong);
         canvas.cell((0, y), names, &name, Align::Left);
         for (column, culprit) in shown.iter().enumerate() {
             let cell = share(app, row, culprit);
-            canvas.cell((place(names, column), y), COLUMN, &cell, Align::Right);
+            canvas.cell((place(column), y), column_width, &cell, Align::Right);
         }
     }
     if !rest.is_empty() {
@@ -67,11 +81,6 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
             Tone::Faint,
         );
     }
-}
-
-/// Returns the place of a column of shares.
-fn place(names: usize, column: usize) -> usize {
-    names + 1 + column * (COLUMN + 1)
 }
 
 /// Returns a cell of the matrix; empty for a VM and itself, or a VM of another device.

@@ -12,8 +12,12 @@ use crate::commands::top::model::DeviceRow;
 /// Part of the page that devices take at most, so that VMs have room.
 const MOST_OF_HEIGHT: usize = 3;
 
-/// Draws the devices and returns the number of rows used.
-pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App) -> usize {
+/// Draws the devices in at most `rows` rows and returns the number of rows used: none if there is no
+/// room for a device.
+pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App, rows: usize) -> usize {
+    if rows < 2 {
+        return 0;
+    }
     let shown = app.model().devices.iter();
     let shown: Vec<&DeviceRow> = match &app.choice.device {
         None => shown.collect(),
@@ -35,12 +39,12 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App) -> usize {
     ];
     let widths = fit(&columns, canvas.width());
     headings(canvas, 0, &columns, &widths, None);
-    let room = (canvas.height() / MOST_OF_HEIGHT).max(1);
+    let room = (canvas.height() / MOST_OF_HEIGHT).clamp(1, rows - 1);
     for (i, row_of) in shown.iter().take(room).enumerate() {
         row(canvas, 1 + i, &columns, &widths, &cells(row_of));
     }
     let mut used = 1 + shown.len().min(room);
-    if shown.len() > room {
+    if shown.len() > room && used < rows {
         let text = format!(
             "{} more devices: d shows one after the other",
             shown.len() - room

@@ -113,6 +113,72 @@ fn a_terminal_of_any_size_is_drawn_on() {
 }
 
 #[test]
+fn the_smallest_terminal_shows_the_selected_vm() {
+    for (width, height) in [(30, 6), (30, 7), (30, 8), (80, 6)] {
+        for devices in [1, 2] {
+            let mut app = fixture::app();
+            let mut answers = fixture::answers(2);
+            answers.devices = vec![answers.devices[0].clone(); devices];
+            app.update(Ok(answers));
+            for (keys, vm) in [("", "bulk"), ("↓", "oltp"), ("/oltp\n", "oltp")] {
+                press(&mut app, keys);
+                let drawn = text(&mut app, (width, height));
+                let is_there = drawn.lines().any(|row| row.starts_with(vm));
+                assert!(is_there, "{width} x {height}, {devices}: {drawn}");
+            }
+        }
+    }
+}
+
+#[test]
+fn names_that_are_alike_are_told_apart_on_80_columns() {
+    let mut app = fixture::app();
+    let mut answers = fixture::answers(2);
+    for (vm, name) in [(0, "customer-01234"), (1, "customer-01299")] {
+        name.clone_into(&mut answers.vms[vm].name);
+        name.clone_into(&mut answers.stats.vms[vm].vm);
+    }
+    "customer-01299".clone_into(&mut answers.stats.vms[0].waited_behind[0].vm);
+    // With the column of devices there is the least room.
+    let mut other = answers.devices[0].clone();
+    "hdd0".clone_into(&mut other.name);
+    answers.devices.push(other);
+    app.update(Ok(answers));
+    for (keys, heading) in [("", ""), ("m", "…1299")] {
+        press(&mut app, keys);
+        let drawn = text(&mut app, (80, 24));
+        for end in ["34", "99"] {
+            let first = |row: &str| row.chars().take(14).collect::<String>();
+            let name = |row: &str| row.starts_with("custo") && first(row).contains(end);
+            assert_eq!(drawn.lines().filter(|row| name(row)).count(), 1, "{drawn}");
+        }
+        assert!(drawn.contains(heading), "{drawn}");
+    }
+}
+
+#[test]
+fn the_history_of_vms_that_are_shown_is_asked_for() {
+    let mut app = fixture::app();
+    let mut answers = fixture::answers(2);
+    let (vm, stats) = (answers.vms[1].clone(), answers.stats.vms[1].clone());
+    for i in 0..5000 {
+        let name = format!("vm{i:04}");
+        let (mut vm, mut stats) = (vm.clone(), stats.clone());
+        name.clone_into(&mut vm.name);
+        name.clone_into(&mut stats.vm);
+        answers.vms.push(vm);
+        answers.stats.vms.push(stats);
+    }
+    app.update(Ok(answers));
+    text(&mut app, (80, 24));
+    assert!(app.shown.len() < 24, "{:?}", app.shown);
+    assert!(!app.shown.is_empty());
+    press(&mut app, "/vm4321\n\n");
+    text(&mut app, (80, 24));
+    assert_eq!(app.shown, ["vm4321"], "the page of a VM");
+}
+
+#[test]
 fn old_values_stay_and_are_said_to_be_old() {
     let mut app = fixture::app();
     app.update(Err(

@@ -17,6 +17,7 @@ const FIGURES: usize = 14;
 /// Draws the page, from the line that it is scrolled to.
 pub(super) fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
     let Some(row) = app.selected_vm() else { return };
+    let name = row.view.name.clone();
     let mut lines = now(row);
     lines.push(Vec::new());
     if let Some(series) = app.model().series(&row.view.name) {
@@ -35,6 +36,7 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
         }
     }
     let room = canvas.height();
+    app.shown = vec![name];
     app.scroll = app.scroll.min(lines.len().saturating_sub(room));
     for (y, line) in lines.iter().skip(app.scroll).take(room).enumerate() {
         canvas.pieces((0, y), line);

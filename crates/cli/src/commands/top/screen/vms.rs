@@ -10,7 +10,7 @@ use super::{devices, transfers};
 use crate::args::SortColumn;
 use crate::commands::attainment;
 use crate::commands::top::app::App;
-use crate::commands::top::model::{STEPS, VmRow};
+use crate::commands::top::model::{NAME_LEAST, NAME_MOST, STEPS, VmRow};
 use crate::objective_line;
 
 /// Height from which on running deadline transfers have lines of their own on this page.
@@ -18,9 +18,14 @@ const HEIGHT_FOR_TRANSFERS: usize = 16;
 /// Deadline transfers on this page.
 const TRANSFERS: usize = 3;
 
-/// Draws devices, VMs and the first deadline transfers.
-pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App) {
-    let used = devices::draw(canvas, app) + 1;
+/// Draws devices, VMs and the first deadline transfers. On the lowest terminals a VM comes before the
+/// devices.
+pub(super) fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
+    // Headings and a VM, with the line that says which ones.
+    let least = 2 + usize::from(app.choice.is_limited());
+    let used = devices::draw(canvas, app, canvas.height().saturating_sub(least));
+    // A blank row.
+    let used = used + usize::from(used > 0 && used + least < canvas.height());
     let whole = canvas.area;
     let running = transfers::running(app);
     let is_high = canvas.height() >= HEIGHT_FOR_TRANSFERS;
@@ -31,7 +36,7 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App) {
     };
     let rest = canvas.height().saturating_sub(used + below);
     canvas.area = Rect::new(whole.x, whole.y + used as u16, whole.width, rest as u16);
-    table(canvas, app);
+    let shown = table(canvas, app);
     if below > 0 {
         let top = used + rest + 1;
         let height = (below - 1) as u16;
@@ -39,6 +44,7 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App) {
         transfers::table(canvas, running, 0);
     }
     canvas.area = whole;
+    app.shown = shown;
 }
 
 /// Columns with the values that they are sorted by.
@@ -48,7 +54,8 @@ fn columns(app: &App) -> Vec<(Column, Option<SortColumn>)> {
         let lengths = vms.iter().map(|vm| super::width_of(&text(vm)));
         lengths.max().unwrap_or(0).max(least)
     };
-    let name = longest(|vm| vm.view.name.clone(), 2).min(40);
+    let name = longest(|vm| vm.view.name.clone(), 2).min(NAME_MOST);
+    let name_least = app.model().names.width.max(NAME_LEAST);
     let device = longest(|vm| vm.view.device.clone(), 6).min(20);
     let objective = longest(brief, 9).min(60);
     let kept = longest(
@@ -58,7 +65,10 @@ fn columns(app: &App) -> Vec<(Column, Option<SortColumn>)> {
     // The name of a single device is in the table above.
     let has_devices = app.model().devices.len() > 1;
     vec![
-        (Column::left("VM", 10, 9).up_to(name), Some(SortColumn::Vm)),
+        (
+            Column::left("VM", name_least, 9).up_to(name),
+            Some(SortColumn::Vm),
+        ),
         (
             Column::left("DEVICE", 6, 4)
                 .up_to(device)
@@ -86,8 +96,9 @@ fn brief(vm: &VmRow) -> String {
     objective_line::in_brief(vm.view.background, &vm.view.objective)
 }
 
-/// Draws the VMs, with a line that says which ones and in which order.
-fn table(canvas: &mut Canvas<'_>, app: &App) {
+/// Draws the VMs, with a line that says which ones and in which order, and returns those that have
+/// room.
+fn table(canvas: &mut Canvas<'_>, app: &App) -> Vec<String> {
     let rows = app.rows();
     let all = app.model().vms.len();
     let columns = columns(app);
@@ -128,6 +139,15 @@ fn table(canvas: &mut Canvas<'_>, app: &App) {
             canvas.select(y);
         }
     }
+    let shown = rows.iter().skip(first).take(room);
+    shown.map(|vm| vm.view.name.clone()).collect()
+}
+
+/// Returns the cell of a name, which is distinct from those of other VMs.
+fn name(canvas: &Canvas<'_>, app: &App, name: &str, width: Option<usize>) -> Cell {
+    let cut = app.model().names;
+    let text = cut.apply(name, width.unwrap_or(0), canvas.look.ellipsis());
+    Cell::from(text.into_owned()).tone(Tone::Strong)
 }
 
 fn cells(
@@ -145,7 +165,7 @@ fn cells(
     let history = app.model().series(&vm.view.name);
     let history = history.map(|series| series.iops(app.model().at_ms(), steps));
     [
-        Cell::from(vm.view.name.as_str()).tone(Tone::Strong),
+        name(canvas, app, &vm.view.name, widths[0]),
         vm.view.device.as_str().into(),
         brief(vm).into(),
         match has_room {
