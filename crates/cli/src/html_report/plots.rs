@@ -19,7 +19,7 @@ const GAP_STEPS: f64 = 4.0;
 const DISTRIBUTION_STEP: f64 = 1.04;
 
 /// Axis of time of a page's plots.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TimeAxis {
     label: &'static str,
     unit: Unit,
@@ -29,6 +29,8 @@ pub(crate) struct TimeAxis {
     to_s: f64,
     /// End of the warm-up; `None` without one.
     warm_up_s: Option<f64>,
+    /// Times of day at moments in seconds, in their order.
+    times_of_day: Vec<(f64, String)>,
 }
 
 impl TimeAxis {
@@ -42,6 +44,7 @@ impl TimeAxis {
             from_s,
             to_s,
             warm_up_s: None,
+            times_of_day: Vec::new(),
         }
     }
 
@@ -57,7 +60,17 @@ impl TimeAxis {
 
     /// Axis without ends of its own.
     pub(crate) fn unbounded(&self) -> Axis {
-        Axis::linear(self.label, self.unit)
+        let times = self.times_of_day.iter();
+        let times = times.map(|(seconds, text)| (self.at(*seconds), text.clone()));
+        Axis::linear(self.label, self.unit).with_labels_below(times)
+    }
+
+    /// Adds times of day at moments in seconds, in their order.
+    pub(crate) fn with_times_of_day(self, times_of_day: Vec<(f64, String)>) -> TimeAxis {
+        TimeAxis {
+            times_of_day,
+            ..self
+        }
     }
 
     /// Shades the warm-up in all plots, from the begin to this second.

@@ -2,7 +2,7 @@
 
 use super::scale::Span;
 use super::svg::{WIDTH, escape, text};
-use super::{Axis, svg_style};
+use super::{Axis, labels_below, svg_style};
 
 /// Distance of text from the left edge.
 pub(super) const LEFT: f64 = 8.0;
@@ -13,7 +13,7 @@ pub(super) const ROW_HEIGHT: f64 = 24.0;
 /// Baseline of a row's text below the row's upper edge.
 pub(super) const BASELINE: f64 = 16.0;
 /// Height of the axis below the rows.
-pub(super) const AXIS_HEIGHT: f64 = 48.0;
+const AXIS_HEIGHT: f64 = 48.0;
 /// Character that replaces text that is cut off.
 pub(super) const ELLIPSIS: char = '…';
 /// Baseline of the title.
@@ -83,6 +83,11 @@ impl RowAxis<'_> {
         self.left + self.span.position(value) * self.width
     }
 
+    /// Height of the axis with its labels.
+    pub(super) fn height(&self) -> f64 {
+        AXIS_HEIGHT + labels_below::height(self.axis)
+    }
+
     /// Draws the axis below rows from `top` to `bottom`, with lines through all of them.
     pub(super) fn draw(&self, out: &mut String, (top, bottom): (f64, f64)) {
         let mut grid = String::new();
@@ -96,7 +101,16 @@ impl RowAxis<'_> {
         let (left, right) = (self.left, self.left + self.width);
         let line = format!("M{left:.1} {bottom:.1}H{right:.1}");
         *out += &format!("<path class=\"frame\" d=\"{line}\"/>\n");
-        let at = ((left + right) / 2.0, bottom + AXIS_NAME_BASELINE);
+        let across = |value: f64| self.across(value);
+        labels_below::draw(
+            out,
+            self.axis,
+            (left, right),
+            (bottom, TICK_BASELINE),
+            across,
+        );
+        let name = AXIS_NAME_BASELINE + labels_below::height(self.axis);
+        let at = ((left + right) / 2.0, bottom + name);
         text(out, "text-anchor=\"middle\"", at, &self.axis.heading());
     }
 }

@@ -1,9 +1,7 @@
 //! Means with confidence intervals in rows, as SVG.
 
 use super::Axis;
-use super::chart::{
-    AXIS_HEIGHT, BASELINE, Chart, ELLIPSIS, LEFT, ROW_HEIGHT, RowAxis, TITLE_HEIGHT,
-};
+use super::chart::{BASELINE, Chart, ELLIPSIS, LEFT, ROW_HEIGHT, RowAxis, TITLE_HEIGHT};
 use super::scale::Span;
 use super::svg::text;
 use super::text::clip;
@@ -119,7 +117,7 @@ impl Chart for Intervals {
         for (n, row) in self.rows.iter().enumerate() {
             draw(out, &axis, row, TITLE_HEIGHT + n as f64 * ROW_HEIGHT);
         }
-        bottom + AXIS_HEIGHT
+        bottom + axis.height()
     }
 }
 

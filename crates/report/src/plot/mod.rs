@@ -13,6 +13,7 @@ mod canvas;
 mod chart;
 mod fitted;
 mod intervals;
+mod labels_below;
 mod pairs;
 mod scale;
 mod svg;
@@ -87,6 +88,8 @@ pub struct Axis {
     unit: Unit,
     scale: Scale,
     including: Vec<f64>,
+    /// Values with labels below those of the ticks, in the order of the axis.
+    below: Vec<(f64, String)>,
 }
 
 impl Axis {
@@ -96,6 +99,7 @@ impl Axis {
             unit,
             scale,
             including: Vec::new(),
+            below: Vec::new(),
         }
     }
 
@@ -126,6 +130,14 @@ impl Axis {
     /// scale cannot show is ignored.
     pub fn including(mut self, value: f64) -> Axis {
         self.including.push(value);
+        self
+    }
+
+    /// Adds labels below those of the ticks, with their values in the order of the axis: times of day
+    /// beside times before an end. Only an x axis in SVG shows them.
+    pub fn with_labels_below(mut self, labels: impl IntoIterator<Item = (f64, String)>) -> Axis {
+        let labels = labels.into_iter();
+        self.below = labels.map(|(at, text)| (at, one_line(text))).collect();
         self
     }
 

@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr;
 use super::fitted::{Fitted, Spot, counted, points_to_mark};
 use super::scale::{Tick, label};
 use super::text::{clip, wrap};
-use super::{Plot, Scale, svg_style};
+use super::{Plot, Scale, labels_below, svg_style};
 
 /// Width of a document in SVG units.
 pub(super) const WIDTH: f64 = 720.0;
@@ -246,7 +246,8 @@ impl<'a> Drawing<'a> {
 
     fn height(&self) -> f64 {
         let lines = self.legend_lines + self.notes.len();
-        self.above + self.frame_height + AXIS_BAND + lines as f64 * LINE_HEIGHT
+        let axis = AXIS_BAND + labels_below::height(&self.fitted.plot.x);
+        self.above + self.frame_height + axis + lines as f64 * LINE_HEIGHT
     }
 
     /// Converts a position within the frame (0 to 1) into coordinates.
@@ -428,7 +429,15 @@ impl<'a> Drawing<'a> {
             text(out, "text-anchor=\"end\"", at, &tick.label);
         }
         let heading = clip(&plot.x.heading(), columns(right - left), ELLIPSIS);
-        let below = ((left + right) / 2.0, bottom + X_NAME_BASELINE);
+        labels_below::draw(
+            out,
+            &plot.x,
+            (left, right),
+            (bottom, X_TICK_BASELINE),
+            |value| self.coordinates(self.fitted.x.position(value), 0.0).0,
+        );
+        let name = X_NAME_BASELINE + labels_below::height(&plot.x);
+        let below = ((left + right) / 2.0, bottom + name);
         text(out, "text-anchor=\"middle\"", below, &heading);
         let middle = (top + bottom) / 2.0;
         let turned =
@@ -537,7 +546,8 @@ impl<'a> Drawing<'a> {
 
     /// Draws legend and notes.
     fn legend_and_notes(&self, out: &mut String) {
-        let first = self.above + self.frame_height + LEGEND_BASELINE;
+        let axis = labels_below::height(&self.fitted.plot.x);
+        let first = self.above + self.frame_height + LEGEND_BASELINE + axis;
         for entry in &self.legend {
             let (x, y) = (
                 entry.left,

@@ -3,9 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::Axis;
-use super::chart::{
-    AXIS_HEIGHT, BASELINE, Chart, ELLIPSIS, LEFT, ROW_HEIGHT, RowAxis, TITLE_HEIGHT,
-};
+use super::chart::{BASELINE, Chart, ELLIPSIS, LEFT, ROW_HEIGHT, RowAxis, TITLE_HEIGHT};
 use super::scale::Span;
 use super::svg::{COLUMN_WIDTH, WIDTH, rect, text};
 use super::text::clip;
@@ -185,7 +183,7 @@ impl Chart for Timeline {
                 rect(out, state.class(), at, (width, height));
             }
         }
-        bottom + AXIS_HEIGHT
+        bottom + axis.height()
     }
 }
 

@@ -1,6 +1,7 @@
 //! `tidegate report`: the daemon's history of a span of time as a page for a browser.
 
 mod past;
+mod times_of_day;
 
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use tidegate_server::calculation::{ReportOrder, Results};
 use tidegate_units::human::{bytes_per_s, count, duration, rate};
 
 use self::past::{DevicePast, PARTS, PromisePast, Span, TIME_PARTS, VmPast};
+use self::times_of_day::times_of_day;
 use super::history::time_and_offset;
 use crate::args::ReportArgs;
 use crate::atomic_file;
@@ -107,7 +109,8 @@ impl Host {
         let (from, to) = (self.span.from_ms, self.span.to_ms);
         let [from, to] = [from, to].map(|ms| time_and_offset(ms, zone));
         let mut page = Page::new(&format!("Tidegate from {from} to {to}"));
-        let axis = TimeAxis::new("time before the end", -self.length_s(), 0.0);
+        let axis = TimeAxis::new("time before the end", -self.length_s(), 0.0)
+            .with_times_of_day(times_of_day(&self.span, zone));
         self.summary(&mut page, &from, &to);
         self.promises(&mut page, &axis);
         let over_time = self.vms_over_time();

@@ -45,7 +45,7 @@ pub(super) struct Span {
 
 impl Span {
     /// Returns the time from the end of the span to a moment in it, in seconds: negative.
-    fn seconds(&self, ms: u64) -> f64 {
+    pub(super) fn seconds(&self, ms: u64) -> f64 {
         (ms as f64 - self.to_ms as f64) / 1000.0
     }
 
