@@ -26,6 +26,19 @@ pub struct HistoryView {
     /// Spans in which the daemon recorded, the oldest first. In a gap between intervals the VM was
     /// idle if it lies within one of them; otherwise the daemon did not run.
     pub recorded: Vec<SpanView>,
+    /// Latencies of the requests of the span as `[upper bound in ns, number]`, where the query asks for
+    /// them and the step is 10 s or more; without those of windows whose histogram had no room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// Answer to `GET /v1/history/vms`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct HistoriesView {
+    /// Histories of VMs in the order of the query.
+    pub vms: Vec<HistoryView>,
+    /// VMs of the query that are not served and have no history.
+    pub missing: Vec<String>,
 }
 
 /// Interval of a history.

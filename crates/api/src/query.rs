@@ -56,6 +56,23 @@ pub struct HistoryQuery {
     /// Length of the intervals: `1s`, or a multiple of 10 s such as `10s` or `5m`; chosen by the
     /// span where left out.
     pub step: Option<String>,
+    /// Adds the distribution of latencies over the whole span.
+    pub buckets: bool,
+}
+
+/// Query of `GET /v1/history/vms`, with times as in [`HistoryQuery`].
+#[derive(Clone, PartialEq, Eq, Default, Debug, IntoParams)]
+pub struct HistoriesQuery {
+    /// VM; the parameter is repeated for each of several, 32 at most.
+    pub vm: Vec<String>,
+    /// Begin; 15 minutes ago where left out.
+    pub from: Option<String>,
+    /// End; now where left out.
+    pub to: Option<String>,
+    /// Length of the intervals, as in the history of one VM.
+    pub step: Option<String>,
+    /// Adds the distribution of each VM's latencies over the whole span.
+    pub buckets: bool,
 }
 
 /// Query of `GET /v1/vms/{name}/explain`, with times as in [`HistoryQuery`].
@@ -138,10 +155,19 @@ impl fmt::Display for StatsQuery {
 
 impl fmt::Display for HistoryQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_given(
-            f,
-            [("from", &self.from), ("to", &self.to), ("step", &self.step)],
-        )
+        let span = [("from", &self.from), ("to", &self.to), ("step", &self.step)];
+        let buckets = self.buckets.then(|| "buckets=true".to_owned());
+        write_query(f, given(span).chain(buckets))
+    }
+}
+
+impl fmt::Display for HistoriesQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let vms = self.vm.iter();
+        let vms = vms.map(|vm| format!("vm={}", percent_encode(vm)));
+        let span = [("from", &self.from), ("to", &self.to), ("step", &self.step)];
+        let buckets = self.buckets.then(|| "buckets=true".to_owned());
+        write_query(f, vms.chain(given(span)).chain(buckets))
     }
 }
 
@@ -265,11 +291,19 @@ mod tests {
             from: Some("2026-11-28T14:02:00+01:00".to_owned()),
             to: None,
             step: Some("10 s".to_owned()),
+            buckets: false,
         };
         assert_eq!(
             history.to_string(),
             "?from=2026-11-28T14%3A02%3A00%2B01%3A00&step=10%20s"
         );
+        let histories = HistoriesQuery {
+            vm: ["a b", "c"].map(str::to_owned).to_vec(),
+            to: Some("now".to_owned()),
+            buckets: true,
+            ..HistoriesQuery::default()
+        };
+        assert_eq!(histories.to_string(), "?vm=a%20b&vm=c&to=now&buckets=true");
         let transfer = |replace, force| TransferQuery { replace, force }.to_string();
         assert_eq!(transfer(true, false), "?replace=true");
         assert_eq!(transfer(true, true), "?replace=true&force=true");

@@ -38,7 +38,7 @@ pub fn blocks(data: &[u8]) {
             // Damage behind the checksum is refused, and what was read before it counts.
             let _ = query.read(&block);
         }
-        let _ = recorder.query(query, &request);
+        let _ = recorder.query(query);
     }
     let _ = recorder.close(u64::MAX, u64::MAX);
 }

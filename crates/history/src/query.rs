@@ -1,10 +1,10 @@
 //! Queries: the history of one VM or device over a span of time, in steps.
 //!
 //! A query reads blocks one after the other, in any order, and gathers what they have of its
-//! series. Coarse blocks come first: fine windows that one of them has are passed over, so nothing
+//! series, of which there may be several: each block is decoded once for all. Coarse blocks come first: fine windows that one of them has are passed over, so nothing
 //! is counted twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::block::{Block, BlockKind, Header};
 use crate::budget::{BEHIND_MAX, WINDOW_MS};
@@ -79,6 +79,9 @@ pub struct Answer {
     pub intervals: Vec<Interval>,
     /// Spans in which the daemon ran, the oldest first, cut to the span of the query.
     pub running: Vec<Running>,
+    /// Latencies of all intervals; without those of points that have quantiles alone, and empty in an
+    /// answer of fine points.
+    pub latency: Latency,
 }
 
 /// Interval that is gathered.
@@ -93,10 +96,19 @@ struct Bucket {
     behind: Behind,
 }
 
+/// Series that is gathered.
+struct Series {
+    key: Key,
+    buckets: BTreeMap<u64, Bucket>,
+}
+
 /// Query that reads blocks.
 pub struct Query {
+    /// Span and step, and the first of the series.
     request: Request,
-    buckets: BTreeMap<u64, Bucket>,
+    series: Vec<Series>,
+    /// Indices of the series of a name.
+    by_name: HashMap<String, Vec<usize>>,
     /// Windows that coarse blocks have.
     covered: Vec<(u64, u64)>,
     /// Begin and end of each run.
@@ -109,12 +121,33 @@ impl Query {
     /// # Panics
     /// If the step is 0 or no multiple of [`WINDOW_MS`].
     pub fn new(request: Request) -> Query {
+        Query::of_several(request, [])
+    }
+
+    /// Begins a query of `others` as well, over the same span in the same steps.
+    ///
+    /// # Panics
+    /// If the step is 0 or no multiple of [`WINDOW_MS`].
+    pub fn of_several(request: Request, others: impl IntoIterator<Item = Key>) -> Query {
         if let Step::Every(ms) = request.step {
             assert!(ms > 0 && ms % WINDOW_MS == 0, "a step of {ms} ms");
         }
+        let series = std::iter::once(request.key.clone()).chain(others);
+        let series: Vec<Series> = series
+            .map(|key| Series {
+                key,
+                buckets: BTreeMap::new(),
+            })
+            .collect();
+        let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, it) in series.iter().enumerate() {
+            let name = it.key.name.to_string();
+            by_name.entry(name).or_default().push(index);
+        }
         Query {
             request,
-            buckets: BTreeMap::new(),
+            series,
+            by_name,
             covered: Vec::new(),
             runs: BTreeMap::new(),
         }
@@ -162,43 +195,59 @@ impl Query {
         if !wanted {
             return Ok(());
         }
-        let Key { kind, name } = &self.request.key;
         let (names, entries) = block.content()?;
         // A series has one entry in a block, and none if its name is not there.
-        let Some(index) = names.iter().position(|known| *known == &**name) else {
-            return Ok(());
-        };
-        let kind = *kind;
+        let named = names.iter().filter_map(|name| self.by_name.get(*name));
+        let mut left = named.map(Vec::len).sum::<usize>();
         for entry in entries {
-            let entry = entry?;
-            if entry.kind == kind && entry.name == index {
-                let chunk = Chunk::decode(entry.chunk, block.header.from_ms, names.len())?;
-                self.add_chunk(&chunk, &names, &block.header);
+            if left == 0 {
                 break;
+            }
+            let entry = entry?;
+            let of_name = names
+                .get(entry.name)
+                .and_then(|name| self.by_name.get(*name));
+            let mut series = of_name.into_iter().flatten().copied();
+            let series = series.find(|&index| self.series[index].key.kind == entry.kind);
+            if let Some(series) = series {
+                let chunk = Chunk::decode(entry.chunk, block.header.from_ms, names.len())?;
+                self.add_chunk(series, &chunk, &names, &block.header);
+                left -= 1;
             }
         }
         Ok(())
     }
 
-    fn add_chunk(&mut self, chunk: &Chunk, names: &[&str], header: &Header) {
+    fn add_chunk(&mut self, series: usize, chunk: &Chunk, names: &[&str], header: &Header) {
         match (header.kind, self.request.step) {
             (BlockKind::Fine, Step::Every(_)) => {
                 let (point, detail) = whole_window(chunk, header.from_ms, header.to_ms);
-                self.add(&point, Some((&detail, names)));
+                self.add(series, &point, Some((&detail, names)));
             }
             (BlockKind::Fine, Step::Fine) => {
-                chunk.points.iter().for_each(|point| self.add(point, None));
+                let points = chunk.points.iter();
+                points.for_each(|point| self.add(series, point, None));
             }
             _ => {
                 for (point, detail) in chunk.points.iter().zip(&chunk.details) {
-                    self.add(point, Some((detail, names)));
+                    self.add(series, point, Some((detail, names)));
                 }
             }
         }
     }
 
-    /// Adds the samples of a window that is still open.
-    pub(crate) fn add_open(&mut self, samples: &[Sample]) {
+    /// Returns the keys of the series.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.series.iter().map(|series| &series.key)
+    }
+
+    /// End of the span.
+    pub(crate) fn to_ms(&self) -> u64 {
+        self.request.to_ms
+    }
+
+    /// Adds the samples of a series in a window that is still open.
+    pub(crate) fn add_open(&mut self, series: usize, samples: &[Sample]) {
         for sample in samples {
             let mut point = Point {
                 end_ms: sample.end_ms,
@@ -215,11 +264,11 @@ impl Query {
                     .collect(),
             };
             let detail = (self.request.step != Step::Fine).then_some((&detail, &names[..]));
-            self.add(&point, detail);
+            self.add(series, &point, detail);
         }
     }
 
-    fn add(&mut self, point: &Point, detail: Option<(&Detail, &[&str])>) {
+    fn add(&mut self, series: usize, point: &Point, detail: Option<(&Detail, &[&str])>) {
         let Request {
             from_ms,
             to_ms,
@@ -237,7 +286,7 @@ impl Query {
         };
         // Fine points are told apart by their ends: those before may overlap.
         let key = if step == Step::Fine { end } else { begin };
-        let bucket = self.buckets.entry(key).or_default();
+        let bucket = self.series[series].buckets.entry(key).or_default();
         bucket.to_ms = end;
         bucket.observed_ms = bucket.observed_ms.saturating_add(point.span_ms);
         bucket.values.merge(&point.values);
@@ -255,14 +304,43 @@ impl Query {
         }
     }
 
-    /// Returns the answer.
+    /// Returns the answer to a query of one series, or the first of several.
     pub fn finish(self) -> Answer {
+        self.finish_all().swap_remove(0)
+    }
+
+    /// Returns the answers in the order of the series.
+    pub fn finish_all(self) -> Vec<Answer> {
         let Request {
             from_ms,
             to_ms,
             step,
             ..
         } = self.request;
+        let runs = self.runs.into_values();
+        let runs = runs.map(|run| Running {
+            from_ms: run.from_ms.max(from_ms),
+            to_ms: run.to_ms.min(to_ms),
+        });
+        let mut running: Vec<Running> = runs.filter(|run| run.from_ms < run.to_ms).collect();
+        running.sort_by_key(|run| (run.from_ms, run.to_ms));
+        let answer = |series: Series| {
+            let mut latency = Latency::default();
+            let buckets = series.buckets.values();
+            buckets.for_each(|bucket| latency.merge(&bucket.latency));
+            Answer {
+                intervals: series.intervals(step),
+                running: running.clone(),
+                latency,
+            }
+        };
+        self.series.into_iter().map(answer).collect()
+    }
+}
+
+impl Series {
+    /// Returns what was gathered.
+    fn intervals(self, step: Step) -> Vec<Interval> {
         let intervals = self.buckets.into_iter().map(|(key, mut bucket)| {
             let from_ms = match step {
                 Step::Fine => key.saturating_sub(bucket.observed_ms),
@@ -285,15 +363,7 @@ impl Query {
                 behind: bucket.behind,
             }
         });
-        let intervals = intervals.collect();
-        let runs = self.runs.into_values();
-        let runs = runs.map(|run| Running {
-            from_ms: run.from_ms.max(from_ms),
-            to_ms: run.to_ms.min(to_ms),
-        });
-        let mut running: Vec<Running> = runs.filter(|run| run.from_ms < run.to_ms).collect();
-        running.sort_by_key(|run| (run.from_ms, run.to_ms));
-        Answer { intervals, running }
+        intervals.collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::block::{Block, BlockKind, Builder, Entries, Header};
 use crate::budget::{BYTES_MAX, BYTES_PER_VM, COARSE_WINDOWS, FINE_WINDOWS, NAME_MAX, WINDOW_MS};
 use crate::chunk::{Chunk, Detail};
-use crate::query::{Answer, Query, Request, whole_window};
+use crate::query::{Answer, Query, whole_window};
 use crate::reader::Damage;
 use crate::sample::{Behind, Key, Kind, Sample};
 use crate::window::Window;
@@ -333,7 +333,12 @@ impl Recorder {
     }
 
     /// Returns what memory has for a request, beside what `query` has read of files.
-    pub fn query(&self, mut query: Query, request: &Request) -> Answer {
+    pub fn query(&self, query: Query) -> Answer {
+        self.query_all(query).swap_remove(0)
+    }
+
+    /// Answers a query of several series with what is in memory, in their order.
+    pub fn query_all(&self, mut query: Query) -> Vec<Answer> {
         let fine = self.fine.iter().flat_map(|window| &window.blocks);
         for bytes in self.coarse.iter().map(|block| &block.bytes).chain(fine) {
             // Checked when it came to memory; a damage inside of it ends that block alone.
@@ -347,11 +352,14 @@ impl Recorder {
             run: self.run,
             windows: (0, 0),
             from_ms: self.since_ms.min(self.opened_ms),
-            to_ms: request.to_ms.max(self.opened_ms),
+            to_ms: query.to_ms().max(self.opened_ms),
             body: 0,
         });
-        query.add_open(&self.window.samples(&request.key));
-        query.finish()
+        let keys: Vec<Key> = query.keys().cloned().collect();
+        for (series, key) in keys.iter().enumerate() {
+            query.add_open(series, &self.window.samples(key));
+        }
+        query.finish_all()
     }
 
     /// Returns true if memory has a point of the series.

@@ -31,7 +31,7 @@ pub(super) fn ask(
         to_ms,
         step,
     };
-    recorder.query(Query::new(request.clone()), &request)
+    recorder.query(Query::new(request.clone()))
 }
 
 /// Returns the sums of the columns that add up, but those by window for fine points.

@@ -76,14 +76,23 @@ proptest! {
         let span = (BEGIN_MS, now + 1);
         for step in [Step::Fine, Step::Every(10_000), Step::Every(60_000), Step::Every(3_600_000)] {
             let request = Request { key: vm("a"), from_ms: span.0, to_ms: span.1, step };
-            let mut query = Query::new(request.clone());
-            if restarts {
-                // Coarse blocks are on disk alone.
-                for (_, bytes) in written.iter().filter(|(kind, _)| *kind == BlockKind::Coarse) {
-                    query.read(&Block::parse(bytes).expect("whole")).expect("sound");
+            let read = |mut query: Query| {
+                if restarts {
+                    // Coarse blocks are on disk alone.
+                    for (_, bytes) in written.iter().filter(|(kind, _)| *kind == BlockKind::Coarse) {
+                        query.read(&Block::parse(bytes).expect("whole")).expect("sound");
+                    }
                 }
+                recorder.query_all(query)
+            };
+            let answer = read(Query::new(request.clone())).remove(0);
+            let others = [vm("nobody"), device("a")];
+            let several = read(Query::of_several(request.clone(), others.clone()));
+            prop_assert_eq!(&several[0], &answer);
+            for (key, of_key) in others.into_iter().zip(&several[1..]) {
+                let alone = read(Query::new(Request { key, ..request.clone() }));
+                prop_assert_eq!(of_key, &alone[0]);
             }
-            let answer = recorder.query(query, &request);
             let got = sums(answer.intervals.iter().map(|interval| &interval.values), step);
             let expected = sums(all.iter().map(|sample| &sample.values), step);
             prop_assert_eq!(&got, &expected, "{:?}", step);
@@ -102,6 +111,9 @@ proptest! {
         let mut latency = Latency::default();
         all.iter().for_each(|sample| latency.merge(&sample.latency));
         let answer = ask(&recorder, &vm("a"), (BEGIN_MS, now + 1), Step::Every(3_600_000));
+        let tens = ask(&recorder, &vm("a"), (BEGIN_MS, now + 1), Step::Every(10_000));
+        prop_assert_eq!(&tens.latency, &answer.latency, "of all intervals, however long");
+        prop_assert_eq!(answer.latency.count(), latency.count());
         for (column, per_mille) in Column::QUANTILES {
             let got = answer.intervals.first().and_then(|hour| hour.quantile_ns(column));
             let exact = latency.quantile(per_mille).map(crate::latency::upper_bound_ns);
@@ -152,7 +164,7 @@ proptest! {
                 query.read(&Block::parse(bytes).expect("whole")).expect("sound");
             }
         }
-        let answer = recorder.query(query, &request);
+        let answer = recorder.query(query);
         let got = sums(answer.intervals.iter().map(|interval| &interval.values), request.step);
         prop_assert_eq!(got, sums(all.iter().map(|sample| &sample.values), request.step));
     }
@@ -200,7 +212,7 @@ fn idle_time_and_time_without_a_daemon_are_told_apart() {
         let block = Block::parse(bytes).expect("whole");
         query.read(&block).expect("sound");
     }
-    let answer = next.query(query, &request);
+    let answer = next.query(query);
     assert_eq!(answer.running, running);
     assert_eq!(answer.intervals.len(), 3);
 }

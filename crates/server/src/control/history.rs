@@ -1,6 +1,6 @@
 //! Handlers of the history: of VMs, of devices, and of its own state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -8,17 +8,19 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use jiff::{Timestamp, Zoned};
 use tidegate_api::history::{
-    BehindMicrosView, HistoryFilesView, HistoryStatusView, HistoryView, IntervalView, LatencyView,
-    SpanView,
+    BehindMicrosView, HistoriesView, HistoryFilesView, HistoryStatusView, HistoryView,
+    IntervalView, LatencyView, SpanView,
 };
 use tidegate_api::query::HistoryQuery;
 use tidegate_config::moment::{self, Moment};
 use tidegate_core::time::Nanos;
 use tidegate_history::budget::{FINE_WINDOWS, WINDOW_MS};
 use tidegate_history::column::{Column, Unit};
+use tidegate_history::latency::{Latency, upper_bound_ns};
 use tidegate_history::query::{Answer, Interval, Request, Step};
 use tidegate_history::recorder;
 use tidegate_history::sample::{Key, Kind};
+use tokio::time::{Instant, timeout_at};
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
@@ -35,7 +37,13 @@ const INTERVALS_USUAL: u64 = 360;
 const STEPS_S: [u64; 7] = [10, 30, 60, 300, 900, 1800, 3600];
 /// Span of a query that names no begin.
 const SPAN_MS: u64 = 15 * 60 * 1000;
-const ALLOWED: &str = "?from=-15m, ?to=2026-11-28T14:02:00Z, ?step=10s";
+/// Most VMs of a query of several.
+const VMS_MAX: usize = 32;
+/// Most intervals of a query of several VMs, of all together.
+const INTERVALS_OF_VMS_MAX: u64 = 12_000;
+const SEVERAL_ALLOWED: &str =
+    "?vm=NAME for each of 1 to 32 VMs, ?from=-15m, ?to=2026-11-28T14:02:00Z, ?step=10s";
+const ALLOWED: &str = "?from=-15m, ?to=2026-11-28T14:02:00Z, ?step=10s, ?buckets=true";
 
 /// Parses a time of a query.
 pub(super) fn parse_time(text: &str, now: &Zoned, key: &str) -> ApiResult<Timestamp> {
@@ -138,29 +146,42 @@ impl<P: Plane> Api<P> {
     /// # Errors
     /// 409 if the history is turned off, or 503 if its disk does not answer.
     pub(super) async fn ask_history(&self, asked: Vec<Request>) -> ApiResult<(Vec<Answer>, bool)> {
+        let read = move |history: &History| {
+            let answers: Vec<Answer> = asked.iter().map(|it| history.query(it)).collect();
+            let has_points = !answers[0].intervals.is_empty() || history.has(&asked[0].key);
+            (answers, has_points)
+        };
+        self.read_history(read).await
+    }
+
+    /// Reads the history on a thread for files, few at a time.
+    ///
+    /// # Errors
+    /// 409 if the history is turned off; 503 if other queries take too long, or its disk does not
+    /// answer.
+    async fn read_history<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&History) -> T + Send + 'static,
+    ) -> ApiResult<T> {
         let history = self.history()?;
-        let answered = async {
+        let until = Instant::now() + super::ANSWER_TIMEOUT;
+        let unavailable = |what| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "history");
+        let Ok(permit) = timeout_at(until, history.queries().acquire_owned()).await else {
+            let what = "other queries of the history take long";
+            return Err(unavailable(what).allowing("try again later"));
+        };
+        // Reads files, which may take long or hang.
+        let answered = tokio::task::spawn_blocking(move || {
             // Held until the files are read, although the client may have left.
-            let permit = history.queries().acquire_owned().await;
-            // Reads files, which may take long or hang.
-            let answered = tokio::task::spawn_blocking(move || {
-                let _permit = permit;
-                let answers: Vec<Answer> = asked.iter().map(|it| history.query(it)).collect();
-                let has_points = !answers[0].intervals.is_empty() || history.has(&asked[0].key);
-                (answers, has_points)
-            });
-            answered.await
-        };
-        let in_time = tokio::time::timeout(super::ANSWER_TIMEOUT, answered).await;
-        let Ok(Ok(answered)) = in_time else {
-            let what = "the history cannot be read: its disk does not answer";
-            return Err(ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                what,
-                "history",
-            ));
-        };
-        Ok(answered)
+            let _permit = permit;
+            read(&history)
+        });
+        match timeout_at(until, answered).await {
+            Ok(Ok(answered)) => Ok(answered),
+            _ => Err(unavailable(
+                "the history cannot be read: its disk does not answer",
+            )),
+        }
     }
 
     /// Answers a query of a series. `known`: names of those that are served.
@@ -180,7 +201,7 @@ impl<P: Plane> Api<P> {
             let kind = if key.kind == Kind::Vm { "vm" } else { "device" };
             return Err(ApiError::not_found(kind, &key.name, &known));
         }
-        Ok(ok(&view(&request, answers.remove(0))))
+        Ok(ok(&view(&request, answers.remove(0), query.buckets)))
     }
 }
 
@@ -202,6 +223,84 @@ pub(super) async fn device<P: Plane>(
     let devices = api.plane.devices();
     let known = devices.into_iter().map(|(name, _)| name).collect();
     api.history_of(recorder::device(&name), &uri, known).await
+}
+
+/// Parses a query of several VMs; each counts once.
+fn several(uri: &Uri) -> ApiResult<(Vec<String>, HistoryQuery)> {
+    let pairs: Vec<(String, String)> = parse_query(uri, SEVERAL_ALLOWED)?;
+    let wrong = |what: String| {
+        let error = ApiError::new(StatusCode::BAD_REQUEST, what, "query");
+        Err(error.allowing(SEVERAL_ALLOWED))
+    };
+    let mut vms: Vec<String> = Vec::new();
+    let mut query = HistoryQuery::default();
+    for (name, value) in pairs {
+        let field = match name.as_str() {
+            "vm" if vms.contains(&value) => continue,
+            "vm" => {
+                vms.push(value);
+                continue;
+            }
+            "from" => &mut query.from,
+            "to" => &mut query.to,
+            "step" => &mut query.step,
+            "buckets" if ["true", "false"].contains(&value.as_str()) => {
+                query.buckets = value == "true";
+                continue;
+            }
+            _ => return wrong(format!("unknown parameter {name:?}")),
+        };
+        if field.replace(value).is_some() {
+            return wrong(format!("{name} is there twice"));
+        }
+    }
+    match vms.len() {
+        1..=VMS_MAX => Ok((vms, query)),
+        n => wrong(format!("{n} VMs")),
+    }
+}
+
+pub(super) async fn vms<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
+    let (vms, query) = several(&uri)?;
+    let history = api.history()?;
+    let (from_ms, to_ms, step) = steps_of(&query, &Zoned::now(), history.oldest_fine_ms())?;
+    let step_ms = match step {
+        Step::Fine => 1000,
+        Step::Every(ms) => ms,
+    };
+    let intervals = (to_ms - from_ms) / step_ms * vms.len() as u64;
+    if intervals > INTERVALS_OF_VMS_MAX {
+        let what = format!("the answer would have up to {intervals} intervals");
+        let error = ApiError::new(StatusCode::BAD_REQUEST, what, "query");
+        let allowed = format!("at most {INTERVALS_OF_VMS_MAX} of all VMs: fewer VMs, longer steps");
+        return Err(error.allowing(allowed));
+    }
+    let devices = api.plane.devices();
+    let served: BTreeSet<String> = devices.into_iter().flat_map(|(_, vms)| vms).collect();
+    let read = move |history: &History| {
+        let mut requests = vms.iter().map(|vm| Request {
+            key: recorder::vm(vm),
+            from_ms,
+            to_ms,
+            step,
+        });
+        let first = requests.next().expect("one VM at least");
+        let others = requests.clone().map(|request| request.key).collect();
+        let answers = history.query_several(&first, others);
+        let mut all = HistoriesView::default();
+        for (request, answer) in std::iter::once(first).chain(requests).zip(answers) {
+            let name = &*request.key.name;
+            let has_points = || !answer.intervals.is_empty() || history.has(&request.key);
+            if served.contains(name) || has_points() {
+                all.vms.push(view(&request, answer, query.buckets));
+            } else {
+                all.missing.push(name.to_owned());
+            }
+        }
+        // Made here, because it is long.
+        ok(&all)
+    };
+    api.read_history(read).await
 }
 
 pub(super) async fn status<P: Plane>(State(api): State<Api<P>>) -> Response {
@@ -228,7 +327,7 @@ pub(super) async fn status<P: Plane>(State(api): State<Api<P>>) -> Response {
         }))
 }
 
-fn view(request: &Request, answer: Answer) -> HistoryView {
+fn view(request: &Request, answer: Answer, with_buckets: bool) -> HistoryView {
     let name = request.key.name.to_string();
     let (vm, device) = match request.key.kind {
         Kind::Vm => (Some(name), None),
@@ -249,7 +348,19 @@ fn view(request: &Request, answer: Answer) -> HistoryView {
         },
         intervals: answer.intervals.iter().map(interval).collect(),
         recorded: answer.running.iter().map(span).collect(),
+        buckets: if with_buckets {
+            buckets(&answer.latency)
+        } else {
+            Vec::new()
+        },
     }
+}
+
+/// Returns the upper bounds of a histogram in nanoseconds with their counts.
+fn buckets(latency: &Latency) -> Vec<(u64, u64)> {
+    let cells = latency.cells().iter();
+    let bounds = cells.map(|&(bucket, n)| (upper_bound_ns(bucket), n));
+    bounds.collect()
 }
 
 fn interval(interval: &Interval) -> IntervalView {
@@ -298,6 +409,7 @@ mod tests {
             from: given(from),
             to: given(to),
             step: given(step),
+            buckets: false,
         }
     }
 
@@ -313,6 +425,30 @@ mod tests {
         assert_eq!(step("-3h", None), Step::Every(30_000));
         assert_eq!(step("-1d", None), Step::Every(300_000));
         assert_eq!(step("-90d", None), Step::Every(7 * 3_600_000));
+    }
+
+    #[test]
+    fn a_query_of_several_vms_names_each_once_and_few() {
+        let of = |query: &str| {
+            let uri: Uri = format!("/v1/history/vms?{query}").parse().expect("a URI");
+            several(&uri)
+        };
+        let (vms, query) = of("vm=b&vm=a%26c&vm=b&from=-1h&step=10s").expect("right");
+        assert_eq!(vms, ["b", "a&c"]);
+        assert_eq!(query.from.as_deref(), Some("-1h"));
+        assert_eq!((query.to, query.step.as_deref()), (None, Some("10s")));
+        let many = (0..33).map(|i| format!("vm={i}")).collect::<Vec<_>>();
+        assert!(of(&many[..32].join("&")).is_ok());
+        for wrong in [
+            "",
+            "from=-1h",
+            "vm=a&from=-1h&from=-2h",
+            "vm=a&x=1",
+            &many.join("&"),
+        ] {
+            let error = of(wrong).expect_err(wrong);
+            assert_eq!(error.status, StatusCode::BAD_REQUEST, "{wrong}");
+        }
     }
 
     #[test]

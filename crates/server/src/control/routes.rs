@@ -21,12 +21,12 @@ use tidegate_api::endpoint::DiskEndpointsView;
 use tidegate_api::explain::ExplainView;
 use tidegate_api::fault::{DiskFaultsView, FaultRequest};
 use tidegate_api::health::Health;
-use tidegate_api::history::{HistoryStatusView, HistoryView};
+use tidegate_api::history::{HistoriesView, HistoryStatusView, HistoryView};
 use tidegate_api::interference::InterferenceView;
 use tidegate_api::policy::{PolicyChoice, PolicyInfoView};
 use tidegate_api::query::{
-    ChangeQuery, EventsQuery, ExplainQuery, HistoryQuery, LearntQuery, RecordingQuery, StatsQuery,
-    TransferQuery,
+    ChangeQuery, EventsQuery, ExplainQuery, HistoriesQuery, HistoryQuery, LearntQuery,
+    RecordingQuery, StatsQuery, TransferQuery,
 };
 use tidegate_api::recording::{RecordingRequest, RecordingsView};
 use tidegate_api::stats::StatsView;
@@ -182,6 +182,12 @@ fn state<P: Plane>() -> Vec<Route<P>> {
     .answers_as("text/event-stream");
     let past =
         about("history_status", "State of the history itself.").answers::<HistoryStatusView>();
+    let of_vms = about(
+        "vm_histories",
+        "What several VMs did in a span of the past, by interval.",
+    )
+    .query::<HistoriesQuery>()
+    .answers::<HistoriesView>();
     let health = about(
         "health",
         "Health: 200 while it is `ok` or `degraded`, 503 while it is `failing`.",
@@ -197,6 +203,7 @@ fn state<P: Plane>() -> Vec<Route<P>> {
         route(READ, GET, "/v1/stats", h::stats::<P>, stats),
         route(READ, GET, "/v1/events", events::events::<P>, live),
         route(READ, GET, "/v1/history", history::status::<P>, past),
+        route(READ, GET, "/v1/history/vms", history::vms::<P>, of_vms),
         route(READ, GET, "/healthz", h::health::<P>, health),
         route(READ, GET, "/metrics", h::metrics::<P>, metrics),
         route(READ, GET, "/openapi.json", openapi::<P>, document),

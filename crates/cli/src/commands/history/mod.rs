@@ -34,6 +34,7 @@ pub(super) fn run(args: &HistoryArgs, client: &Client, out: Output) -> Result<()
         from: Some(args.from.to_string()),
         to: Some(args.to.to_string()),
         step: args.step.clone(),
+        buckets: false,
     };
     let answer = client.get(&format!("{path}{query}"))?;
     match out.format() {

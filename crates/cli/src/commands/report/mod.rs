@@ -17,7 +17,7 @@ use tidegate_report::{Align, Cell, Page, Table, Tone};
 use tidegate_server::calculation::{ReportOrder, Results};
 use tidegate_units::human::{bytes_per_s, count, duration, rate};
 
-use self::past::{DevicePast, PARTS, PromisePast, Span, TIME_PARTS, VmPast};
+use self::past::{DevicePast, PARTS, PromisePast, Span, TIME_PARTS, Unread, VmPast};
 use self::times_of_day::times_of_day;
 use super::history::time_and_offset;
 use crate::args::ReportArgs;
@@ -59,6 +59,8 @@ struct Host {
     recorded_s: f64,
     vms: Vec<(VmView, VmPast)>,
     devices: Vec<(DeviceView, DevicePast)>,
+    /// VMs and devices whose history could not be read.
+    unread: Vec<Unread>,
 }
 
 impl Host {
@@ -75,19 +77,30 @@ impl Host {
             to_ms: answer.to_ms,
             step_s: answer.step_s,
         };
-        let vms = vms.into_iter().map(|vm| {
-            let past = past::vm(client, &vm.name, &span)?;
-            Ok((vm, past))
+        let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
+        let (mut pasts, mut unread) = past::vms(client, &names, &span);
+        if let (true, Some((_, why))) = (pasts.is_empty(), unread.first()) {
+            let what = format!("the history of no VM can be read: {why}");
+            return Err(Problem::new(what).into());
+        }
+        let vms = vms.into_iter().filter_map(|vm| {
+            let past = pasts.remove(&vm.name)?;
+            Some((vm, past))
         });
-        let devices = devices.into_iter().map(|device| {
-            let past = past::device(client, &device.name, &span)?;
-            Ok((device, past))
-        });
+        let vms = vms.collect();
+        let mut of_devices = Vec::new();
+        for device in devices {
+            match past::device(client, &device.name, &span) {
+                Ok(past) => of_devices.push((device, past)),
+                Err(error) => unread.push((device.name, error.to_string())),
+            }
+        }
         Ok(Host {
             span,
             recorded_s: past::recorded_s(&answer),
-            vms: vms.collect::<Result<_>>()?,
-            devices: devices.collect::<Result<_>>()?,
+            vms,
+            devices: of_devices,
+            unread,
         })
     }
 
@@ -154,6 +167,17 @@ impl Host {
         );
         table.property("VMs", vms);
         page.section("summary", "Summary").table("facts", &table);
+        if !self.unread.is_empty() {
+            page.heading("Left out, because their history could not be read");
+            let mut table = Table::new([("NAME", Align::Left), ("REASON", Align::Left)]);
+            for (name, why) in &self.unread {
+                table.row([
+                    Cell::from(name.as_str()),
+                    Cell::from(why.as_str()).tone(Tone::Bad),
+                ]);
+            }
+            page.table("unread", &table);
+        }
     }
 
     fn promises(&self, page: &mut Page, axis: &TimeAxis) {
@@ -235,7 +259,8 @@ impl Host {
     fn each_vm(&self, page: &mut Page, axis: &TimeAxis, over_time: &[VmOverTime]) {
         page.section("each-vm", "Each VM over time");
         let active = self.vms.iter().filter(|(_, past)| past.requests > 0);
-        let named = active.map(|(vm, past)| {
+        let active: Vec<&(VmView, VmPast)> = active.collect();
+        let named = active.iter().map(|(vm, past)| {
             let promises = past.promises.iter().map(PromisePast::kept);
             (vm.name.as_str(), Verdict::on(promises))
         });
@@ -244,6 +269,14 @@ impl Host {
             let vm = &over_time[index];
             let mut plots = vm.rates(axis, "");
             plots.push(vm.latency(axis, ""));
+            let of_span = &active[index].1.latencies;
+            if !of_span.is_empty() {
+                plots.push(plots::distributions(
+                    "Distribution of latency",
+                    &[("all requests", of_span.clone())],
+                    vm.last_bound_ns(),
+                ));
+            }
             plots
         });
         let idle = self.vms.len() - named.len();

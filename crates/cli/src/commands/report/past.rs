@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use tidegate_api::history::{HistoryView, IntervalView};
-use tidegate_api::query::{HistoryQuery, percent_encode};
+use tidegate_api::history::{HistoriesView, HistoryView, IntervalView};
+use tidegate_api::query::{HistoriesQuery, HistoryQuery, percent_encode};
 use tidegate_core::attainment::KEPT_SHARE;
 use tidegate_report::State;
 
 use crate::client::{Client, read};
 use crate::commands::history::requests;
 use crate::html_report::intervals::{PromiseInterval, Verdicts};
-use crate::html_report::plots::{DevicePoint, VmPoint};
+use crate::html_report::plots::{DevicePoint, Distribution, VmPoint};
 
 /// Parts of an objective that are judged by the second.
 pub(super) const PARTS: [&str; 4] = ["reservation", "target", "latency", "limit"];
@@ -56,6 +56,7 @@ impl Span {
             from: Some(at(self.from_ms)),
             to: Some(at(self.to_ms)),
             step: Some(format!("{}s", self.step_s)),
+            buckets: false,
         }
     }
 }
@@ -73,6 +74,7 @@ pub(super) fn first(client: &Client, device: &str, from: &str, to: &str) -> Resu
         from: Some(from.to_owned()),
         to: Some(to.to_owned()),
         step: None,
+        buckets: false,
     };
     of_device(client, device, &query)
 }
@@ -130,6 +132,8 @@ pub(super) struct VmPast {
     pub(super) times_ns: Vec<u64>,
     /// Time behind each other VM in nanoseconds, an estimate, the longest first.
     pub(super) behind: Vec<(String, u64)>,
+    /// Upper bounds of latencies in nanoseconds with the numbers of requests.
+    pub(super) latencies: Distribution,
     /// Cause of most missed seconds.
     pub(super) cause: Option<&'static str>,
 }
@@ -145,21 +149,84 @@ pub(super) struct DevicePast {
     pub(super) io_errors: u64,
 }
 
-/// Reads the past of a VM.
-pub(super) fn vm(client: &Client, name: &str, span: &Span) -> Result<VmPast> {
-    let ask = |span: &Span| -> Result<HistoryView> {
-        let path = format!("/v1/vms/{}/history{}", percent_encode(name), span.query());
-        read(client.get(&path)?)
-    };
-    let history = ask(span)?;
-    let mut past = VmPast::of_history(&history, span);
-    past.behind = if span.step_s < BEHIND_STEP_S {
-        let step_s = BEHIND_STEP_S;
-        behind(&ask(&Span { step_s, ..*span })?)
-    } else {
-        behind(&history)
-    };
-    Ok(past)
+/// VMs of one query of the history.
+const VMS_AT_ONCE: usize = 32;
+/// Queries that may fail one after the other before no more is asked: the daemon or its disk does
+/// not answer.
+const FAILURES_MAX: usize = 2;
+
+/// VM whose history could not be read, with the reason.
+pub(super) type Unread = (String, String);
+
+/// Reads the pasts of VMs, a few of them in each query. Those that cannot be read are returned with
+/// the reason.
+pub(super) fn vms(
+    client: &Client,
+    names: &[&str],
+    span: &Span,
+) -> (BTreeMap<String, VmPast>, Vec<Unread>) {
+    gather(names, |names| {
+        let ask = |span: &Span| -> Result<HistoriesView> {
+            let HistoryQuery { from, to, step, .. } = span.query();
+            let query = HistoriesQuery {
+                vm: names.iter().map(|&name| name.to_owned()).collect(),
+                from,
+                to,
+                step,
+                buckets: span.step_s >= BEHIND_STEP_S,
+            };
+            read(client.get(&format!("/v1/history/vms{query}"))?)
+        };
+        let found = ask(span)?;
+        // Short intervals have neither the VMs behind which requests were nor distributions.
+        let coarse = match span.step_s < BEHIND_STEP_S {
+            true => Some(ask(&Span {
+                step_s: BEHIND_STEP_S,
+                ..*span
+            })?),
+            false => None,
+        };
+        let coarse = coarse.as_ref().unwrap_or(&found).vms.iter();
+        let coarse: BTreeMap<Option<&str>, &HistoryView> =
+            coarse.map(|it| (it.vm.as_deref(), it)).collect();
+        let past = |history: &HistoryView| {
+            let coarse = coarse.get(&history.vm.as_deref());
+            let mut past = VmPast::of_history(history, span);
+            past.behind = coarse.map_or(Vec::new(), |it| behind(it));
+            past.latencies = coarse.map_or(Vec::new(), |it| it.buckets.clone());
+            Some((history.vm.clone()?, past))
+        };
+        Ok(found.vms.iter().filter_map(past).collect())
+    })
+}
+
+/// Asks for the pasts of VMs by `ask`, which gets some names and returns those that it has in their
+/// order.
+fn gather(
+    names: &[&str],
+    mut ask: impl FnMut(&[&str]) -> Result<Vec<(String, VmPast)>>,
+) -> (BTreeMap<String, VmPast>, Vec<Unread>) {
+    let (mut pasts, mut unread) = (BTreeMap::new(), Vec::new());
+    let mut failures = 0;
+    let mut last = String::new();
+    for some in names.chunks(VMS_AT_ONCE) {
+        if failures < FAILURES_MAX {
+            match ask(some) {
+                Ok(found) => {
+                    failures = 0;
+                    pasts.extend(found);
+                    "the daemon has no history of it".clone_into(&mut last);
+                }
+                Err(error) => {
+                    failures += 1;
+                    last = error.to_string();
+                }
+            }
+        }
+        let missing = some.iter().filter(|name| !pasts.contains_key(**name));
+        unread.extend(missing.map(|&name| (name.to_owned(), last.clone())));
+    }
+    (pasts, unread)
 }
 
 /// Reads the past of a device.
@@ -252,6 +319,7 @@ impl VmPast {
             longest_ns: most(|latency| latency.max_ns),
             times_ns: TIME_PARTS.map(|part| sum(part.1) * 1000).to_vec(),
             behind: Vec::new(),
+            latencies: Distribution::new(),
             cause: cause.filter(|cause| cause.0 > 0).map(|cause| cause.1),
         }
     }
@@ -449,6 +517,38 @@ mod tests {
         let past = DevicePast::of_history(&history, &SPAN);
         let busy = |n: usize| past.points[n].busy_percent;
         assert_eq!((busy(0), busy(3)), (10.0, 20.0));
+    }
+
+    #[test]
+    fn vms_are_asked_for_together_and_those_that_fail_are_named() {
+        let names: Vec<String> = (0..100).map(|i| format!("vm{i:02}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let past = |name: &&str| ((*name).to_owned(), VmPast::default());
+        let mut asked = 0;
+        let (pasts, unread) = gather(&names, |some| {
+            asked += 1;
+            match asked {
+                2 => anyhow::bail!("its disk does not answer"),
+                // One was removed meanwhile.
+                3 => Ok(some[1..].iter().map(past).collect()),
+                _ => Ok(some.iter().map(past).collect()),
+            }
+        });
+        assert_eq!(asked, 4, "a few queries for a hundred VMs");
+        assert_eq!((pasts.len(), unread.len()), (67, 33));
+        assert_eq!(unread[0].1, "its disk does not answer");
+        assert_eq!(unread[32].0, "vm64");
+        assert!(unread[32].1.contains("no history"), "{unread:?}");
+        let mut asked = 0;
+        let (pasts, unread) = gather(&names, |_| {
+            asked += 1;
+            anyhow::bail!("no daemon listens")
+        });
+        assert_eq!(
+            (asked, pasts.len(), unread.len()),
+            (2, 0, 100),
+            "{unread:?}"
+        );
     }
 
     #[test]

@@ -65,6 +65,7 @@ fn history(client: &Client, kind: &str, name: &str, from: &str, step: &str) -> R
         from: Some(from.to_owned()),
         to: None,
         step: Some(step.to_owned()),
+        buckets: false,
     };
     let name = percent_encode(name);
     read(client.get(&format!("/v1/{kind}/{name}/history{query}"))?)

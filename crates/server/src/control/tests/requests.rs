@@ -9,7 +9,7 @@ use tidegate_api::change::{
 use tidegate_api::disk::{DiskRequest, SizeRequest};
 use tidegate_api::fault::FaultRequest;
 use tidegate_api::policy::PolicyRequest;
-use tidegate_api::query::{ChangeQuery, LearntQuery, StatsQuery, TransferQuery};
+use tidegate_api::query::{ChangeQuery, HistoriesQuery, LearntQuery, StatsQuery, TransferQuery};
 use tidegate_api::transfer::TransferRequest;
 use tidegate_api::vm::{DEFAULT_MAX_CONNECTIONS, VmRequest};
 
@@ -249,6 +249,36 @@ async fn every_field_of_a_transfer_a_fault_rule_and_a_policy_is_taken() {
     let (status, device) = ask(&plane, "PUT", path, &json(&parts).to_string()).await;
     assert_eq!(status, StatusCode::OK, "{device}");
     assert_eq!(device["policy"]["regulator"], "token-bucket");
+}
+
+#[tokio::test]
+async fn histories_of_several_vms_are_one_answer_with_those_that_are_missing() {
+    let settings = crate::history::Settings::new(None, 1 << 20);
+    let history = crate::history::History::start(&settings, |_| Vec::new()).expect("threads");
+    let mut plane = Pretended::new();
+    plane.history = Some(history.clone());
+    let query = HistoriesQuery {
+        vm: ["dss", "ghost", "oltp"].map(str::to_owned).to_vec(),
+        from: text("-5m"),
+        step: text("10s"),
+        ..HistoriesQuery::default()
+    };
+    let (status, found) = ask(&plane, "GET", &format!("/v1/history/vms{query}"), "").await;
+    assert_eq!(status, StatusCode::OK, "{found}");
+    let names: Vec<&Value> = found["vms"].as_array().into_iter().flatten().collect();
+    let names: Vec<&Value> = names.iter().map(|vm| &vm["vm"]).collect();
+    assert_eq!(names, ["dss", "oltp"]);
+    assert_eq!(found["missing"], json!(["ghost"]));
+    let many = HistoriesQuery {
+        vm: (0..32).map(|i| format!("vm{i}")).collect(),
+        from: text("-10h"),
+        step: text("60s"),
+        ..HistoriesQuery::default()
+    };
+    let (status, refused) = ask(&plane, "GET", &format!("/v1/history/vms{many}"), "").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{refused}");
+    assert!(refused.to_string().contains("fewer VMs"), "{refused}");
+    history.stop();
 }
 
 #[tokio::test]
