@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-C5pYPPLV.js",
+        path: "/assets/index-DTJT-YHQ.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-C5pYPPLV.js"),
+        bytes: include_bytes!("../assets/index-DTJT-YHQ.js"),
         is_hashed: true,
     },
     Asset {

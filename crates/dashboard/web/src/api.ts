@@ -147,6 +147,8 @@ export interface History {
   step_s: number;
   intervals: Interval[];
   recorded: { from_ms: number; to_ms: number }[];
+  /** Upper bounds of latencies in nanoseconds with the number of requests, over the whole span. */
+  buckets?: [number, number][];
 }
 
 export interface Times {

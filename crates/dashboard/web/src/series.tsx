@@ -19,6 +19,7 @@ const SPANS = [
 ] as const;
 
 export interface Span {
+  name: string;
   picked: number;
   pick: (index: number) => void;
   polled: Polled<History>;
@@ -30,10 +31,12 @@ export interface Span {
 export function useHistory(url: string): Span {
   const [picked, pick] = useState(0);
   const span = SPANS[picked]!;
-  const polled = usePolled<History>(`${url}?from=${span.from}&step=${span.step}`, span.everyMs);
   const isFine = span.step === "1s";
-  const coarse = usePolled<History>(isFine ? `${url}?from=${span.from}&step=10s` : null, 10_000);
-  return { picked, pick, polled, coarse: isFine ? coarse.value : polled.value };
+  const asked = (step: string, more = "") => `${url}?from=${span.from}&step=${step}${more}`;
+  // Points of 1 s have no distributions.
+  const polled = usePolled<History>(isFine ? asked(span.step) : asked(span.step, "&buckets=true"), span.everyMs);
+  const coarse = usePolled<History>(isFine ? asked("10s", "&buckets=true") : null, 10_000);
+  return { name: span.name, picked, pick, polled, coarse: isFine ? coarse.value : polled.value };
 }
 
 export function SpanPicker({ span }: { span: Span }) {

@@ -5,12 +5,12 @@ import { useRef, useState } from "preact/hooks";
 import type { Attainment, History, Live, Times, Vm, VmStats } from "./api";
 import { path } from "./api";
 import { aligned, Chart, distribution } from "./chart";
-import { bandwidth, digits, duration, percent, size } from "./format";
+import { bandwidth, digits, duration, percent, size, whole } from "./format";
 import { to, usePolled } from "./hooks";
 import { ObjectiveSection } from "./objective";
 import { classes, value } from "./intervals";
 import { requests } from "./rates";
-import { Anew, SincePicker, Failure, Figure, Mark, Shares, TableFrame } from "./parts";
+import { Anew, Failure, Figure, Mark, Shares, TableFrame } from "./parts";
 import { SeriesSection, useHistory } from "./series";
 import { type Base, follow, since } from "./since";
 
@@ -122,10 +122,50 @@ function sumOf(a: [number, number][], b: [number, number][]): [number, number][]
   return [...all].sort((x, y) => x[0] - y[0]);
 }
 
-/** Distributions of latency, wait and device time: since the start, or since this page shows it. */
-const Distributions = memo(function Distributions({ name }: { name: string }) {
+/** Requests of the distributions. */
+const MODES = [
+  ["span", "Span of the charts"],
+  ["start", "Since the start"],
+  ["page", "Since this page is open"],
+] as const;
+type Mode = (typeof MODES)[number][0];
+
+const CDF = "Share of requests that took at most so long";
+
+/** Distribution of latency over the span of the charts, as the history has it. */
+function OfSpan({ name, history }: { name: string; history: History | null }) {
+  const buckets = history?.buckets ?? [];
+  const points = distribution(buckets);
+  if (!history || points.length === 0) return <p class="muted">No requests in the last {name}.</p>;
+  const known = buckets.reduce((sum, [, n]) => sum + n, 0);
+  const requests = ["reads", "writes", "others"].reduce(
+    (sum, counter) => sum + history.intervals.reduce((all, it) => all + value(it, counter), 0),
+    0,
+  );
+  return (
+    <>
+      <Chart
+        title={CDF}
+        x={points.map(([at]) => at)}
+        xIs={{ format: (ns) => duration(ns) }}
+        range={[0, 100]}
+        format={(v) => percent(v)}
+        series={[{ label: "latency", colour: "--series-3", values: points.map(([, share]) => share) }]}
+      />
+      <p class="muted">
+        Requests of the last {name}, in windows of 10 s. The history has no distributions of wait and device time.
+        {known < requests && ` ${whole(requests - known)} of ${whole(requests)} requests are left out: their windows have no distribution.`}
+      </p>
+    </>
+  );
+}
+
+/** Distributions of latency, and of wait and device time: of the span, since the start, or since this page shows it. */
+const Distributions = memo(function Distributions(props: { name: string; span: string; history: History | null }) {
+  const { name } = props;
   const { value, error } = usePolled<{ vms: VmStats[] }>(`/v1/stats?buckets=true&vm=${encodeURIComponent(name)}`, 15_000);
-  const [isRecent, setRecent] = useState(false);
+  const [mode, setMode] = useState<Mode>("span");
+  const isRecent = mode === "page";
   const followed = useRef<Base | null>(null);
   const now = value?.vms.find((it) => it.vm === name);
   if (now) followed.current = follow(followed.current, now, Date.now());
@@ -155,13 +195,21 @@ const Distributions = memo(function Distributions({ name }: { name: string }) {
     <section>
       <div class="titled">
         <h2>Distribution of times</h2>
-        <SincePicker label="Requests of the distribution" isRecent={isRecent} pick={setRecent} />
+        <div class="picker" role="group" aria-label="Requests of the distribution">
+          {MODES.map(([it, label]) => (
+            <button key={it} type="button" aria-pressed={it === mode} onClick={() => setMode(it)}>
+              {label}
+            </button>
+          ))}
+        </div>
       </div>
       <Failure error={error} />
       {isRecent && <Anew atMs={followed.current?.anewMs ?? null} />}
-      {x.length > 1 ? (
+      {mode === "span" ? (
+        <OfSpan name={props.span} history={props.history} />
+      ) : x.length > 1 ? (
         <Chart
-          title="Share of requests that took at most so long"
+          title={CDF}
           x={x}
           xIs={{ format: (ns) => duration(ns) }}
           range={[0, 100]}
@@ -213,7 +261,7 @@ export function VmPage({ name, live }: { name: string; live: Live | null }) {
       )}
       <SeriesSection span={span} bound={nanoseconds(vm.objective.latency)} />
       {span.coarse && <Where history={span.coarse} />}
-      <Distributions key={name} name={name} />
+      <Distributions key={name} name={name} span={span.name} history={span.coarse} />
       <section>
         <h2>Disks</h2>
         <ul class="disks">

@@ -279,6 +279,32 @@ export const trouble = (it) => ({
     }
   },
 
+  async "the distribution is that of the span of the charts, and says what it lacks"() {
+    const prepare = (page) =>
+      page.route("**/v1/vms/db/history*", (route) => {
+        const url = new URL(route.request().url());
+        const to_ms = Date.now();
+        const from_ms = to_ms - (url.searchParams.get("from") === "-5m" ? 300_000 : 900_000);
+        const step_s = parseInt(url.searchParams.get("step"));
+        const values = { reads: 100, others: 20 };
+        const interval = { from_ms, to_ms: from_ms + 1000 * step_s, observed_ms: 1000, values };
+        const has = url.searchParams.get("buckets") === "true" && step_s >= 10;
+        const buckets = has ? [[1e6, 60], [2e6, 40], [64e6, 10]] : undefined;
+        return route.fulfill({ json: { from_ms, to_ms, step_s, intervals: [interval], recorded: [{ from_ms, to_ms }], buckets } });
+      });
+    const { page, errors, close } = await it.open("vm/db", { prepare });
+    const chart = page.getByRole("figure", { name: "Share of requests that took at most so long", exact: true });
+    for (const [span, said] of [["5 min", "Requests of the last 5 min"], ["15 min", "Requests of the last 15 min"]]) {
+      await page.getByRole("button", { name: span, exact: true }).click();
+      await page.getByText(said).filter({ hasText: "10 of 120 requests are left out" }).waitFor();
+      await chart.locator("canvas").waitFor();
+    }
+    await page.getByRole("button", { name: "Since the start" }).click();
+    await chart.getByText("device").waitFor();
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
   async "who misses a promise now is said first, and times are the same in every language"() {
     const of = (vm, missed_lately_s) => ({
       ...liveVm(vm),
