@@ -26,8 +26,9 @@ pub struct HistoryView {
     /// Spans in which the daemon recorded, the oldest first. In a gap between intervals the VM was
     /// idle if it lies within one of them; otherwise the daemon did not run.
     pub recorded: Vec<SpanView>,
-    /// Latencies of the requests of the span as `[upper bound in ns, number]`, where the query asks for
-    /// them and the step is 10 s or more; without those of windows whose histogram had no room.
+    /// Latencies of the requests of the span as `[upper bound in ns, number]`, where the query
+    /// asks for them and the step is 10 s or more; without those of windows whose histogram had no
+    /// room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<(u64, u64)>,
 }

@@ -1,8 +1,8 @@
 //! Queries: the history of one VM or device over a span of time, in steps.
 //!
 //! A query reads blocks one after the other, in any order, and gathers what they have of its
-//! series, of which there may be several: each block is decoded once for all. Coarse blocks come first: fine windows that one of them has are passed over, so nothing
-//! is counted twice.
+//! series, of which there may be several: each block is decoded once for all. Coarse blocks come
+//! first: fine windows that one of them has are passed over, so nothing is counted twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -79,8 +79,8 @@ pub struct Answer {
     pub intervals: Vec<Interval>,
     /// Spans in which the daemon ran, the oldest first, cut to the span of the query.
     pub running: Vec<Running>,
-    /// Latencies of all intervals; without those of points that have quantiles alone, and empty in an
-    /// answer of fine points.
+    /// Latencies of all intervals; without those of points that have quantiles alone, and empty in
+    /// an answer of fine points.
     pub latency: Latency,
 }
 

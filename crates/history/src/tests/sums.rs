@@ -79,7 +79,8 @@ proptest! {
             let read = |mut query: Query| {
                 if restarts {
                     // Coarse blocks are on disk alone.
-                    for (_, bytes) in written.iter().filter(|(kind, _)| *kind == BlockKind::Coarse) {
+                    let coarse = written.iter().filter(|it| it.0 == BlockKind::Coarse);
+                    for (_, bytes) in coarse {
                         query.read(&Block::parse(bytes).expect("whole")).expect("sound");
                     }
                 }

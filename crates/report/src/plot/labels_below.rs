@@ -17,8 +17,9 @@ pub(super) fn height(axis: &Axis) -> f64 {
     if axis.below.is_empty() { 0.0 } else { HEIGHT }
 }
 
-/// Draws the labels of an axis from `left` to `right`, a line below the ticks' labels, whose baseline
-/// is `baseline` below the axis at `bottom`. One that would touch the label before it is left out.
+/// Draws the labels of an axis from `left` to `right`, a line below the ticks' labels, whose
+/// baseline is `baseline` below the axis at `bottom`. One that would touch the label before it is
+/// left out.
 pub(super) fn draw(
     out: &mut String,
     axis: &Axis,

@@ -133,8 +133,8 @@ impl Axis {
         self
     }
 
-    /// Adds labels below those of the ticks, with their values in the order of the axis: times of day
-    /// beside times before an end. Only an x axis in SVG shows them.
+    /// Adds labels below those of the ticks, with their values in the order of the axis: times of
+    /// day beside times before an end. Only an x axis in SVG shows them.
     pub fn with_labels_below(mut self, labels: impl IntoIterator<Item = (f64, String)>) -> Axis {
         let labels = labels.into_iter();
         self.below = labels.map(|(at, text)| (at, one_line(text))).collect();

@@ -249,8 +249,8 @@ fn of_token<P: Plane>(
     of_secret(api, address, secret.map(|(_, secret)| secret))
 }
 
-/// Returns true if the scheme of `Authorization` is that of tokens. Its name is the same in capitals
-/// (RFC 9110, section 11.1).
+/// Returns true if the scheme of `Authorization` is that of tokens. Its name is the same in
+/// capitals (RFC 9110, section 11.1).
 fn is_bearer(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("bearer")
 }

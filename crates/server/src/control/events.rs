@@ -5,10 +5,10 @@
 //!   last subscriber leaves --> the task ends
 //! ```
 //!
-//! Without subscribers there is no task, so nothing is asked or made. Dashboards and control sockets
-//! have places for subscribers of their own. A client that wants one event gets the last one, if there
-//! is one, and needs no place: so a page without a place polls. A subscriber that takes
-//! events more slowly than they are made misses some; one that takes no bytes at all is
+//! Without subscribers there is no task, so nothing is asked or made. Dashboards and control
+//! sockets have places for subscribers of their own. A client that wants one event gets the last
+//! one, if there is one, and needs no place: so a page without a place polls. A subscriber that
+//! takes events more slowly than they are made misses some; one that takes no bytes at all is
 //! disconnected as any other client ([`watched_stream`](super::watched_stream)).
 
 use std::convert::Infallible;

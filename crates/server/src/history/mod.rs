@@ -178,8 +178,8 @@ impl History {
         lock(&self.recorder).query(query)
     }
 
-    /// Answers a query of several series, that of the request and others, in their order: blocks are
-    /// read once for all. Reads files, so it may block.
+    /// Answers a query of several series, that of the request and others, in their order: blocks
+    /// are read once for all. Reads files, so it may block.
     pub(crate) fn query_several(&self, request: &Request, others: Vec<Key>) -> Vec<Answer> {
         let mut query = Query::of_several(request.clone(), others);
         if let (Some(files), Step::Every(_)) = (&self.files, request.step) {

@@ -15,7 +15,7 @@ fn char_width(c: char) -> usize {
     width_of(c.encode_utf8(&mut [0; 4]))
 }
 
-/// How names are cut.
+/// Cut of names that are longer than their column.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct NameCut {
     /// Width of the column from which on distinct names have distinct cells.

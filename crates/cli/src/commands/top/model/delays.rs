@@ -86,8 +86,8 @@ impl Delays {
         }
     }
 
-    /// Returns a row for each VM: those with most time behind others first, equal ones in the order of
-    /// their names.
+    /// Returns a row for each VM: those with most time behind others first, equal ones in the
+    /// order of their names.
     pub(crate) fn rows(&self) -> Vec<Delayed> {
         let (Some(first), Some(last)) = (self.answers.front(), self.answers.back()) else {
             return Vec::new();

@@ -12,8 +12,8 @@ use crate::commands::top::model::DeviceRow;
 /// Part of the page that devices take at most, so that VMs have room.
 const MOST_OF_HEIGHT: usize = 3;
 
-/// Draws the devices in at most `rows` rows and returns the number of rows used: none if there is no
-/// room for a device.
+/// Draws the devices in at most `rows` rows and returns the number of rows used: none if there is
+/// no room for a device.
 pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App, rows: usize) -> usize {
     if rows < 2 {
         return 0;

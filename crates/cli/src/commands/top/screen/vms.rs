@@ -18,8 +18,8 @@ const HEIGHT_FOR_TRANSFERS: usize = 16;
 /// Deadline transfers on this page.
 const TRANSFERS: usize = 3;
 
-/// Draws devices, VMs and the first deadline transfers. On the lowest terminals a VM comes before the
-/// devices.
+/// Draws devices, VMs and the first deadline transfers. On the lowest terminals a VM comes before
+/// the devices.
 pub(super) fn draw(canvas: &mut Canvas<'_>, app: &mut App) {
     // Headings and a VM, with the line that says which ones.
     let least = 2 + usize::from(app.choice.is_limited());
