@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr as _;
 
 use super::Axis;
-use super::svg::{COLUMN_WIDTH, text};
+use super::svg_text::{COLUMN_WIDTH, text};
 
 /// Height of the line of labels.
 const HEIGHT: f64 = 15.0;

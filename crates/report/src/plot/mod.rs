@@ -18,6 +18,7 @@ mod pairs;
 mod scale;
 mod svg;
 mod svg_style;
+mod svg_text;
 mod terminal;
 mod text;
 mod timeline;

@@ -13,6 +13,9 @@ use super::scale::{Tick, label};
 use super::text::{clip, wrap};
 use super::{Plot, Scale, labels_below, svg_style};
 
+pub(crate) use super::svg_text::escape;
+pub(super) use super::svg_text::{COLUMN_WIDTH, text};
+
 /// Width of a document in SVG units.
 pub(super) const WIDTH: f64 = 720.0;
 /// Height of the frame in SVG units.
@@ -65,8 +68,6 @@ const INTERVAL_BAR: f64 = 3.0;
 const LABEL_GAP: f64 = 8.0;
 /// Line height of legend and notes.
 const LINE_HEIGHT: f64 = 20.0;
-/// Approximate width of a column of text, a bit more than most letters need.
-pub(super) const COLUMN_WIDTH: f64 = 7.2;
 /// Approximate width of a column of a label, which is bold.
 const LABEL_COLUMN_WIDTH: f64 = 8.2;
 /// Minimum distance of marks along one line; closer points get none.
@@ -657,34 +658,4 @@ pub(super) fn rect(out: &mut String, class: &str, (x, y): (f64, f64), (width, he
         "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
          height=\"{height:.1}\"/>"
     );
-}
-
-/// Writes text whose baseline begins at the point, or is centred on it, as `attributes` tell.
-pub(super) fn text(out: &mut String, attributes: &str, (x, y): (f64, f64), text: &str) {
-    let gap = if attributes.is_empty() { "" } else { " " };
-    let text = escape(text);
-    let _ = writeln!(
-        out,
-        "<text{gap}{attributes} x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
-    );
-}
-
-/// Escapes text for an element's content; characters that XML does not allow are replaced.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&apos;"),
-            // XML 1.0, section 2.2.
-            '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}' => {
-                out.push(char::REPLACEMENT_CHARACTER);
-            }
-            c => out.push(c),
-        }
-    }
-    out
 }

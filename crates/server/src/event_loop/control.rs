@@ -23,6 +23,15 @@ fn add_connection(event_loop: &mut Loop, new: NewConnection) {
     frontends.add_connection(&mut ctx, new);
 }
 
+/// Returns the work of a command on a device with so many slots of VMs, in the unit of
+/// [`COMMAND_WORK_PER_TURN`].
+fn work_of(command: &Command, slots: usize) -> usize {
+    match command {
+        Command::Snapshot { .. } | Command::SetPolicy { .. } => slots.max(1),
+        _ => 1,
+    }
+}
+
 impl Loop {
     /// Executes commands that have arrived, up to [`COMMAND_WORK_PER_TURN`]; the next turn goes on.
     /// Begins to drain if all senders are gone.
@@ -35,7 +44,7 @@ impl Loop {
         while work < COMMAND_WORK_PER_TURN {
             match self.commands.try_recv() {
                 Ok(command) => {
-                    work += self.work_of(&command);
+                    work += work_of(&command, self.vms.slots());
                     self.execute(command);
                 }
                 Err(TryRecvError::Empty) => return,
@@ -50,14 +59,6 @@ impl Loop {
         }
         // No wake comes for commands that were sent before this turn.
         self.commands_wait = true;
-    }
-
-    /// Returns the work of a command, in the unit of [`COMMAND_WORK_PER_TURN`].
-    fn work_of(&self, command: &Command) -> usize {
-        match command {
-            Command::Snapshot { .. } | Command::SetPolicy { .. } => self.vms.slots().max(1),
-            _ => 1,
-        }
     }
 
     /// Executes one command. A reply whose receiver is gone is dropped: the control thread has
