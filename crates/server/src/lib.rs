@@ -28,6 +28,7 @@ pub mod frontend;
 pub mod fuzz;
 pub mod health;
 mod history;
+pub mod host_support;
 mod labels;
 pub mod learnt_state_file;
 pub mod listener;

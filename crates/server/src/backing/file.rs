@@ -298,34 +298,91 @@ fn reopen(
     };
     let identity = identity.map_err(failed("inspect"))?;
     let open = |flags| open_same(path, identity, config.read_only, flags);
-    let in_memory = sys::filesystem(plain).is_ok_and(|f| f == sys::TMPFS_MAGIC) && !block_device;
-    let refused = if in_memory {
-        // Files on tmpfs are the page cache. With these two flags io_uring serves them at
-        // submission instead of passing each I/O to a kernel worker; the data are there, so nothing
-        // blocks.
-        if let Ok(file) = open(libc::O_DIRECT | libc::O_NONBLOCK) {
+    let refused = match choose_mode(plain, block_device, size, open) {
+        Ok(IoMode::InMemory(file)) => {
             tracing::info!(path = %path.display(), "on tmpfs: in memory, nothing is durable");
             return Ok((file, None, true));
         }
-        "the file system is in memory"
-    } else {
-        match open(libc::O_DIRECT) {
-            Ok(file) => match alignment(&file, block_device) {
-                Some(align) if size.is_multiple_of(u64::from(align.offset)) => {
-                    return Ok((file, Some(align), false));
-                }
-                Some(_) => "its size is not a multiple of the device's block size",
-                None => "the file system does not support direct I/O on it",
-            },
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                "the file system does not support direct I/O"
-            }
-            Err(source) => return Err(failed("open")(source)),
-        }
+        Ok(IoMode::Direct(file, align)) => return Ok((file, Some(align), false)),
+        Ok(IoMode::Buffered(refused)) => refused,
+        Err(source) => return Err(failed("open")(source)),
     };
     tracing::warn!(path = %path.display(), "no direct I/O, goes through the page cache: {refused}");
     let file = open(0).map_err(failed("open"))?;
     Ok((file, None, false))
+}
+
+/// Manner in which the bytes of a file are read and written.
+enum IoMode {
+    /// Direct I/O.
+    Direct(File, sys::DirectAlign),
+    /// Pages of tmpfs.
+    InMemory(File),
+    /// Through the page cache, for a reason.
+    Buffered(&'static str),
+}
+
+/// Reason why a file on tmpfs has no direct I/O.
+const IN_MEMORY: &str = "the file system is in memory";
+
+/// Chooses the manner of I/O on a file, which `open` opens again with other flags.
+///
+/// # Errors
+/// If it cannot be opened again.
+fn choose_mode(
+    plain: &File,
+    block_device: bool,
+    size: u64,
+    open: impl Fn(i32) -> io::Result<File>,
+) -> io::Result<IoMode> {
+    if !block_device && sys::filesystem(plain).is_ok_and(|f| f == sys::TMPFS_MAGIC) {
+        // Files on tmpfs are the page cache. With these two flags io_uring serves them at
+        // submission instead of passing each I/O to a kernel worker; the data are there, so nothing
+        // blocks.
+        return Ok(match open(libc::O_DIRECT | libc::O_NONBLOCK) {
+            Ok(file) => IoMode::InMemory(file),
+            Err(_) => IoMode::Buffered(IN_MEMORY),
+        });
+    }
+    match open(libc::O_DIRECT) {
+        Ok(file) => Ok(match alignment(&file, block_device) {
+            Some(align) if size.is_multiple_of(u64::from(align.offset)) => {
+                IoMode::Direct(file, align)
+            }
+            Some(_) => IoMode::Buffered("its size is not a multiple of the device's block size"),
+            None => IoMode::Buffered("the file system does not support direct I/O on it"),
+        }),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(IoMode::Buffered(
+            "the file system does not support direct I/O",
+        )),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns `Ok` if I/O on an open file would be direct, otherwise the reason why not. The file is
+/// opened again for reading.
+///
+/// # Errors
+/// If it cannot be inspected or opened.
+pub(crate) fn is_direct(
+    path: &Path,
+    plain: &File,
+    config: &DiskConfig,
+) -> Result<Result<(), &'static str>, OpenError> {
+    let failed = |source| OpenError::Io {
+        path: path.to_owned(),
+        what: "open",
+        source,
+    };
+    let Checked { block_device, size } = check_file(path, plain, config, false)?;
+    let identity = sys::identity(&plain.metadata().map_err(failed)?);
+    let open = |flags| open_same(path, identity, true, flags);
+    let mode = choose_mode(plain, block_device, size, open).map_err(failed)?;
+    Ok(match mode {
+        IoMode::Direct(..) => Ok(()),
+        IoMode::InMemory(_) => Err(IN_MEMORY),
+        IoMode::Buffered(reason) => Err(reason),
+    })
 }
 
 fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {

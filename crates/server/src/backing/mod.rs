@@ -43,6 +43,7 @@ use crate::fault::Rule;
 pub use activation::{Activation, ActivationState, Arrival, Found, Users};
 pub(crate) use any_backing::{AnyBacking, Shared};
 pub use file::OpenFile;
+pub(crate) use file::is_direct;
 use file_backing::FileBacking;
 pub use inspect::inspect;
 pub use memory::{Memory, Tail};

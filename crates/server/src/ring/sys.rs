@@ -462,6 +462,15 @@ pub fn raise_open_files() -> u32 {
     limit.rlim_cur.clamp(64, u64::from(u32::MAX)) as u32
 }
 
+/// Returns true if the kernel's clock is synchronised; `None` if the kernel does not tell.
+pub fn clock_is_synchronised() -> Option<bool> {
+    // SAFETY: `timex` consists of integers, for which zeroes are valid; no modes: nothing is set.
+    let mut clock: libc::timex = unsafe { zeroed() };
+    // SAFETY: the pointer is to a `timex` that is ours.
+    let state = unsafe { libc::adjtimex(&mut clock) };
+    (state >= 0).then_some(state != libc::TIME_ERROR && clock.status & libc::STA_UNSYNC == 0)
+}
+
 /// Ignores `SIGXFSZ`, so that writes past the system's maximum file size fail with `EFBIG` instead
 /// of ending the process. A guest can cause such writes.
 pub fn survive_file_size_limits() {

@@ -73,14 +73,16 @@ impl ThreadKind {
 /// Confines the calling thread to what threads of its kind do. A layer that the kernel does not
 /// have is left out and named in the log, once for all threads of the kind.
 pub(crate) fn confine(kind: ThreadKind) {
-    settle_allocator();
-    let layers = Layers {
-        // First, because the filter refuses its system calls.
-        landlock: landlock::refuse_all(),
-        system_calls: system_calls::confine(kind),
-    };
+    let layers = Layers::apply(kind);
     static LOGGED: [Once; 3] = [const { Once::new() }; 3];
     LOGGED[kind as usize].call_once(|| layers.log(kind.name()));
+}
+
+/// Confines the calling thread as an event loop, without a log. Returns Landlock's version, and
+/// the reasons why layers are missing.
+pub(crate) fn try_event_loop() -> (Result<u32, String>, Result<(), String>) {
+    let layers = Layers::apply(ThreadKind::EventLoop);
+    (layers.landlock, layers.system_calls)
 }
 
 /// Has the allocator of the C library make the calls that it makes once: glibc reads
@@ -115,6 +117,16 @@ pub(crate) fn warn_unless(is_on: bool) {
 }
 
 impl Layers {
+    /// Puts all layers that the kernel has in force for the calling thread.
+    fn apply(kind: ThreadKind) -> Layers {
+        settle_allocator();
+        Layers {
+            // First, because the filter refuses its system calls.
+            landlock: landlock::refuse_all(),
+            system_calls: system_calls::confine(kind),
+        }
+    }
+
     /// Logs the layers; `threads` names those that they confine.
     fn log(&self, threads: &str) {
         match &self.landlock {
