@@ -92,7 +92,7 @@ pub mod names;
 pub mod node;
 pub mod objective;
 pub mod objective_view;
-mod other_systems;
+pub mod other_systems;
 mod path;
 pub mod policy;
 pub mod policy_view;

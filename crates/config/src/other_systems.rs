@@ -10,9 +10,9 @@ use crate::node::{Entry, Value};
 
 /// Kind of a throttling key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Meaning {
+pub enum ForeignKey {
     /// Rate in a table of an objective, such as `limit.read`, in a unit.
-    Rate(&'static str, Unit),
+    Rate(&'static str, ForeignUnit),
     /// Length of a burst in seconds.
     BurstLength,
     /// Size that counts as one request.
@@ -24,7 +24,7 @@ const LIMIT: &str = "vm.objective.limit";
 
 /// Unit of a bare number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Unit {
+pub enum ForeignUnit {
     /// Requests a second.
     Iops,
     /// Bytes a second.
@@ -37,16 +37,16 @@ enum Unit {
 /// are all keys of its table, because one rate may come from two of them; `is_json` selects the
 /// notation, `heading` is that of the table. `None` if the key is not known.
 pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -> Option<String> {
-    let (place, value) = match meaning(key)? {
-        Meaning::RequestSize => {
+    let (place, value) = match foreign_key(key)? {
+        ForeignKey::RequestSize => {
             return Some(
                 "the request size is part of the rate: \"500 IOPS @ 16 KiB\" counts a larger \
                  request as several"
                     .to_owned(),
             );
         }
-        Meaning::BurstLength => ("limit.burst.length", length(key, entries)),
-        Meaning::Rate(place, _) => match rate(place, entries) {
+        ForeignKey::BurstLength => ("limit.burst.length", length(key, entries)),
+        ForeignKey::Rate(place, _) => match rate(place, entries) {
             Rates::Given(rate) => (place, rate),
             Rates::Example(example) => (place, example.to_owned()),
             Rates::Zero => {
@@ -79,27 +79,28 @@ pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -
 /// Returns the place in an objective, such as `limit.read`, that a throttling key or option of
 /// another system sets, such as `iops-rd`.
 pub(crate) fn objective_path(name: &str) -> Option<&'static str> {
-    Some(match meaning(name)? {
-        Meaning::Rate(place, _) => place,
-        Meaning::BurstLength => "limit.burst.length",
-        Meaning::RequestSize => "limit.total",
+    Some(match foreign_key(name)? {
+        ForeignKey::Rate(place, _) => place,
+        ForeignKey::BurstLength => "limit.burst.length",
+        ForeignKey::RequestSize => "limit.total",
     })
 }
 
-/// Returns the meaning of a key of another system.
-fn meaning(key: &str) -> Option<Meaning> {
+/// Returns the meaning of a throttling key or option of another system; `None` if it is no such
+/// key.
+pub fn foreign_key(key: &str) -> Option<ForeignKey> {
     let lower = key.to_ascii_lowercase();
     let (mut unit, mut direction) = (None, "total");
     let (mut is_burst, mut is_length, mut is_minimum, mut is_size) = (false, false, false, false);
     for (index, word) in lower.split(['_', '-', '.']).enumerate() {
         match word {
-            "iops" | "ios" => unit = Some(Unit::Iops),
-            "bps" | "bytes" => unit = Some(Unit::Bytes),
-            "mbps" | "mbytes" => unit = Some(Unit::MiB),
-            "riops" => (unit, direction) = (Some(Unit::Iops), "read"),
-            "wiops" => (unit, direction) = (Some(Unit::Iops), "write"),
-            "rbps" => (unit, direction) = (Some(Unit::Bytes), "read"),
-            "wbps" => (unit, direction) = (Some(Unit::Bytes), "write"),
+            "iops" | "ios" => unit = Some(ForeignUnit::Iops),
+            "bps" | "bytes" => unit = Some(ForeignUnit::Bytes),
+            "mbps" | "mbytes" => unit = Some(ForeignUnit::MiB),
+            "riops" => (unit, direction) = (Some(ForeignUnit::Iops), "read"),
+            "wiops" => (unit, direction) = (Some(ForeignUnit::Iops), "write"),
+            "rbps" => (unit, direction) = (Some(ForeignUnit::Bytes), "read"),
+            "wbps" => (unit, direction) = (Some(ForeignUnit::Bytes), "write"),
             "read" | "rd" | "r" => direction = "read",
             "write" | "wr" | "w" => direction = "write",
             "burst" => is_burst = true,
@@ -116,10 +117,10 @@ fn meaning(key: &str) -> Option<Meaning> {
     // Words such as `read` or `max` alone are keys of many systems, and no throttle.
     let unit = unit?;
     if is_size {
-        return Some(Meaning::RequestSize);
+        return Some(ForeignKey::RequestSize);
     }
     if is_length {
-        return Some(Meaning::BurstLength);
+        return Some(ForeignKey::BurstLength);
     }
     let place = match (is_minimum, is_burst, direction) {
         (true, ..) => "reservation",
@@ -130,7 +131,7 @@ fn meaning(key: &str) -> Option<Meaning> {
         (.., "write") => "limit.write",
         _ => "limit.total",
     };
-    Some(Meaning::Rate(place, unit))
+    Some(ForeignKey::Rate(place, unit))
 }
 
 /// Rate that the keys of a table give for one place.
@@ -149,7 +150,7 @@ fn rate(place: &str, entries: &[Entry]) -> Rates {
     let mut example = "500 IOPS";
     let mut all_zero = true;
     for entry in entries {
-        let Some(Meaning::Rate(other, unit)) = meaning(&entry.key) else {
+        let Some(ForeignKey::Rate(other, unit)) = foreign_key(&entry.key) else {
             continue;
         };
         if other != place {
@@ -157,7 +158,7 @@ fn rate(place: &str, entries: &[Entry]) -> Rates {
         }
         all_zero &= is_zero(&entry.node.value);
         let found = figure(&entry.node.value, unit);
-        if unit == Unit::Iops {
+        if unit == ForeignUnit::Iops {
             iops = found.or(iops);
         } else {
             example = "50 MB/s";
@@ -182,14 +183,14 @@ fn is_zero(value: &Value) -> bool {
 
 /// Returns one value with its unit: a number in `unit`, or text that is a rate already. `None` for
 /// 0, which means no limit in all of these systems, and for anything else.
-fn figure(value: &Value, unit: Unit) -> Option<String> {
+fn figure(value: &Value, unit: ForeignUnit) -> Option<String> {
     let number = match value {
         Value::Integer(number) => u64::try_from(*number).ok(),
         Value::Float(text) => {
             let number = text.parse::<f64>().ok()?;
             let decimal = format!("{number} MiB/s");
             // Proxmox VE takes parts of a MiB; of a request or a byte there are none.
-            if unit == Unit::MiB && parse_rate(&decimal).is_ok_and(|rate| !rate.is_none()) {
+            if unit == ForeignUnit::MiB && parse_rate(&decimal).is_ok_and(|rate| !rate.is_none()) {
                 return Some(decimal);
             }
             Some(number.round() as u64)
@@ -203,9 +204,9 @@ fn figure(value: &Value, unit: Unit) -> Option<String> {
     // Shifted, so that a number of MiB stays in range as well.
     let number = number.filter(|number| (1..=Rate::MAX >> 20).contains(number))?;
     Some(match unit {
-        Unit::Iops => Rate::iops(number).to_string(),
-        Unit::Bytes => Rate::bytes(number).to_string(),
-        Unit::MiB => format!("{number} MiB/s"),
+        ForeignUnit::Iops => Rate::iops(number).to_string(),
+        ForeignUnit::Bytes => Rate::bytes(number).to_string(),
+        ForeignUnit::MiB => format!("{number} MiB/s"),
     })
 }
 
