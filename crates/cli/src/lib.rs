@@ -8,6 +8,7 @@ mod bench;
 mod client;
 mod commands;
 mod completion;
+mod configuration_text;
 mod demo;
 mod file_kind;
 mod html_report;

@@ -49,6 +49,11 @@ impl Output {
         write_out(&printable(&self.style.group_digits(text)))
     }
 
+    /// Prints text for another program, such as a configuration: digits are never grouped.
+    pub(crate) fn verbatim(self, text: &str) -> io::Result<()> {
+        write_out(&printable(text))
+    }
+
     /// Draws text on a terminal over the `drawn` lines of the last picture. Long lines are cut off
     /// at the terminal's edge, because wrapped lines would make the count of drawn lines wrong.
     ///

@@ -112,6 +112,26 @@ fn options_of_every_command_may_stand_anywhere() {
 }
 
 #[test]
+fn a_daemon_is_served_from_a_file_or_from_disks() {
+    let read = |words: &str| Args::read(format!("tidegate serve {words}").split(' '));
+    for good in [
+        "t.toml",
+        "--file a --size 1GiB --weight 3",
+        "--file a --file b --read-only",
+    ] {
+        assert!(read(good).is_ok(), "{good}");
+    }
+    for bad in [
+        "--log info",
+        "t.toml --file a",
+        "t.toml --size 1GiB",
+        "t.toml --print-config",
+    ] {
+        assert!(read(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn a_number_below_zero_is_told_what_is_allowed() {
     let whole = "a whole number from 0 to 18446744073709551615";
     for (words, allowed) in [

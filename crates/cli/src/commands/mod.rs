@@ -13,6 +13,7 @@ mod explain;
 mod export;
 mod history;
 mod interference;
+mod own_disk;
 mod place;
 mod plan;
 mod policy;
@@ -23,6 +24,7 @@ mod rates;
 mod record;
 mod report;
 mod reproduce;
+mod runtime_directory;
 mod schema;
 mod serve;
 mod sim;
@@ -50,7 +52,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let out = Output::new(&args.global);
     let client = || args.global.client();
     match args.command {
-        Command::Serve { file, log } => serve::run(&file, log),
+        Command::Serve(args) => serve::run(&args, out),
         Command::VhostUserBlk(args) => vhost_user_blk::run(&args, out),
         Command::Check { file } => check::run(&file, out),
         Command::Schema { document } => schema::run(document, out),

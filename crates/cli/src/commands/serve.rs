@@ -1,4 +1,4 @@
-//! `tidegate serve`: runs the daemon.
+//! `tidegate serve`: runs the daemon, of a configuration file or of disks on the command line.
 
 use std::path::Path;
 
@@ -14,25 +14,59 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::daemon_process::{self, EndSignals};
-use crate::args::LogLevel;
+use super::runtime_directory::RuntimeDirectory;
+use crate::args::ServeArgs;
 use crate::file_kind::FileKind;
-use crate::output;
+use crate::output::{self, Output};
 use crate::problem::Problem;
 
+mod attach_lines;
+mod of_disks;
+
 /// Serves until a signal stops the daemon.
-pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
-    let Loaded {
-        config,
-        warnings,
-        notes,
-    } = config::load(file).map_err(|errors| refused(errors, file))?;
-    warn(&warnings);
-    warn(&notes);
-    daemon_process::run(log, serve(config))
+pub(super) fn run(args: &ServeArgs, out: Output) -> Result<()> {
+    let Some(file) = &args.config else {
+        return serve_disks(args, out);
+    };
+    if let [option, ..] = args.parts.words().as_slice() {
+        let problem = Problem::new(format!("{option} is for disks of --file")).at(option.clone());
+        let help = "a configuration file has the objective of each VM in [vm.objective]";
+        return Err(problem.help(help).into());
+    }
+    let loaded = config::load(file).map_err(|errors| refused(errors, file))?;
+    daemon_process::run(args.log, serve(told(loaded), || Ok(())))
 }
 
-/// Runs the daemon and its control API until they stop.
-async fn serve(config: Config) -> Result<Stopped> {
+/// Serves the disks of the options, and prints how they are attached.
+fn serve_disks(args: &ServeArgs, out: Output) -> Result<()> {
+    let made = of_disks::configuration(args)?;
+    if args.print_config {
+        return Ok(out.verbatim(&made.text)?);
+    }
+    let config = told(config::parse(&made.text, of_disks::NAME, Path::new(""))?);
+    of_disks::check_disks(&config)?;
+    let directory = made.directory.map(RuntimeDirectory::create).transpose()?;
+    let served = config.clone();
+    let serving = async move {
+        let stopped = serve(config, || Ok(out.verbatim(&attach_lines::lines(&served)?)?));
+        let stopped = stopped.await;
+        // Once the sockets in it are gone, also where the process then ends at once.
+        drop(directory);
+        stopped
+    };
+    daemon_process::run(args.log, serving)
+}
+
+/// Prints warnings and notes of a configuration.
+fn told(loaded: Loaded) -> Config {
+    warn(&loaded.warnings);
+    warn(&loaded.notes);
+    loaded.config
+}
+
+/// Runs the daemon and its control API until they stop. `serving` is called once its disks are
+/// served.
+async fn serve(config: Config, serving: impl FnOnce() -> Result<()>) -> Result<Stopped> {
     let signals = EndSignals::install()?;
     let forced_end = daemon_process::forced_end(&config)?;
     let (devices, vms) = (config.devices.len(), config.vms.len());
@@ -55,6 +89,7 @@ async fn serve(config: Config) -> Result<Stopped> {
         &served.vms().configs(),
     ));
     tracing::info!(devices, vms, "serving");
+    serving()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let stopped = async move { drop(stopped.await) };
     let api = tokio::spawn(sockets.serve(daemon.handle(), stopped));

@@ -12,7 +12,6 @@ use tidegate_config::device::Scheduling;
 use tidegate_core::objective::Objective;
 use tidegate_core::splitting::MaxIoShared;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_server::backing::OpenError;
 use tidegate_server::config::vm::DEFAULT_MAX_CONNECTIONS;
 use tidegate_server::config::{
     Config, ControlConfig, Create, DaemonConfig, DeviceConfig, DeviceKind, DiskConfig, DiskFormat,
@@ -23,6 +22,7 @@ use tidegate_server::event_loop::SetupError;
 use tidegate_server::listener::{BindError, InheritError, OwnSocket};
 
 use super::daemon_process::{self, EndSignals};
+use super::own_disk;
 use crate::args::{Content, VhostUserBlkArgs};
 use crate::output::Output;
 use crate::problem::Problem;
@@ -175,31 +175,10 @@ fn cannot_start(error: StartError) -> anyhow::Error {
     let StartError::Setup(SetupError::Disk { source, .. }) = error else {
         return anyhow::Error::new(error).context("cannot start");
     };
-    let problem = |what: String| Problem::new(what).at("--blk-file");
-    let problem = match &source {
-        OpenError::Format { path, format } => {
-            let path = path.display();
-            problem(format!(
-                "{path}: looks like a {format} image, not like a raw disk"
-            ))
-            .help(format!(
-                "convert it (`qemu-img convert -O raw {path} NEW`), or add --format raw if \
-                     it is a raw disk"
-            ))
-        }
-        OpenError::Io { source: io, .. } => match io.kind() {
-            std::io::ErrorKind::NotFound => {
-                problem(source.to_string()).help("name a file or block device that exists")
-            }
-            std::io::ErrorKind::PermissionDenied => problem(source.to_string()).help(
-                "this user must be able to read and write it, or to read it with --read-only",
-            ),
-            _ => problem(source.to_string()),
-        },
-        _ => match source.help() {
-            Some(help) => problem(source.to_string()).help(help),
-            None => problem(source.to_string()),
-        },
-    };
-    problem.into()
+    own_disk::refused(
+        &source,
+        "--blk-file",
+        "name a file or block device that exists",
+    )
+    .into()
 }

@@ -12,6 +12,7 @@ mod completion;
 mod daemon;
 mod explain;
 mod export;
+mod first_contact;
 mod fit;
 mod formats;
 mod history;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_api::endpoint::{DiskEndpointsView, EndpointView, NBD, NBD_TLS, VHOST_USER};
+use tidegate_api::query::percent_encode;
 
 use crate::args::AttachArgs;
 use crate::problem::Problem;
@@ -18,6 +19,22 @@ pub(super) struct Attachment {
     pub(super) read_only: bool,
     /// Transport to the daemon.
     pub(super) transport: Transport,
+}
+
+impl Attachment {
+    /// Returns the URI of a disk that is served over NBD, as NBD's `uri.md` defines it.
+    pub(super) fn uri(&self) -> Option<String> {
+        let export = percent_encode(&self.export);
+        match &self.transport {
+            Transport::NbdUnix { unix } => {
+                // Slashes need no encoding in a query, and the path is meant to be read.
+                let socket = percent_encode(unix).replace("%2F", "/");
+                Some(format!("nbd+unix:///{export}?socket={socket}"))
+            }
+            Transport::NbdTcp { tcp } => Some(format!("nbd://{tcp}/{export}")),
+            Transport::VhostUser { .. } => None,
+        }
+    }
 }
 
 /// Transport between a hypervisor and the daemon.
@@ -249,6 +266,18 @@ mod tests {
             unix: unix("/run/other.sock"),
         };
         assert_eq!(chosen(Some("/run/other.sock")), other);
+    }
+
+    #[test]
+    fn an_nbd_disk_has_a_uri() {
+        let uri = |transport| testing::disk("a b", transport).uri();
+        let unix = "/run/my dir/nbd.sock".to_owned();
+        let socket = "nbd+unix:///a%20b?socket=/run/my%20dir/nbd.sock".to_owned();
+        assert_eq!(uri(Transport::NbdUnix { unix: unix.clone() }), Some(socket));
+        let tcp = "[::1]:10809".parse().expect("an address");
+        let address = Some("nbd://[::1]:10809/a%20b".to_owned());
+        assert_eq!(uri(Transport::NbdTcp { tcp }), address);
+        assert_eq!(uri(Transport::VhostUser { unix }), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tidegate_api::endpoint::DiskEndpointsView;
 use tidegate_api::query::percent_encode;
-use tidegate_server::config::{self, Config};
+use tidegate_server::config::{self, Config, ListenConfig, VmConfig};
 use tidegate_server::control::view;
 use tidegate_server::persisted_vms::preview_start;
 use tidegate_server::store::Store;
@@ -72,6 +72,33 @@ pub(super) fn run(command: &ExportCommand, global: &Global, out: Output) -> Resu
             print_arguments(args, &disks, arguments, out)
         }
     }
+}
+
+/// Attachment of all disks of a VM.
+pub(super) struct Attached {
+    /// URI of each disk that is served over NBD.
+    pub(super) uris: Vec<String>,
+    /// Arguments of QEMU, for a shell.
+    pub(super) qemu: String,
+}
+
+/// Returns how the disks of a VM are attached.
+///
+/// # Errors
+/// If no listener offers one of them.
+pub(super) fn attached(vm: &VmConfig, listeners: &[ListenConfig]) -> Result<Attached> {
+    let all = AttachArgs {
+        vm: vm.name.clone(),
+        disk: None,
+        config: None,
+        listener: None,
+    };
+    let disks = attachment::choose(&all, &view::disk_endpoints(vm, listeners))?;
+    Ok(Attached {
+        uris: disks.iter().filter_map(Attachment::uri).collect(),
+        // The memory is of no interest: it is shared only with vhost-user.
+        qemu: for_shell(&qemu::arguments(&disks, 1 << 30)),
+    })
 }
 
 fn print_xml(args: &LibvirtArgs, global: &Global, out: Output) -> Result<()> {
