@@ -11,6 +11,7 @@ mod completion;
 mod configuration_text;
 mod demo;
 mod file_kind;
+mod host;
 mod html_report;
 mod log;
 mod objective_line;

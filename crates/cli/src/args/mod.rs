@@ -8,6 +8,7 @@ mod explain;
 mod export;
 mod global;
 mod history;
+mod host;
 mod objective_parts;
 mod place;
 mod plan;
@@ -46,6 +47,7 @@ pub(crate) use export::{AttachArgs, ExportCommand, LibvirtArgs, MachineArgs};
 pub(crate) use global::Global;
 use global::TO_DAEMON;
 pub(crate) use history::HistoryArgs;
+pub(crate) use host::{DoctorArgs, InitArgs};
 pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
     AddHostArgs, DataCentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs,
@@ -87,6 +89,7 @@ pub(crate) use what_if::{ObjectivePart, WhatIfArgs};
   tidegate plan tidegate.toml         check whether its promises fit its devices
   tidegate serve tidegate.toml        serve its disks
   tidegate serve --file disk.raw --limit \"40 MB/s\"   one disk, without a file
+  tidegate init tidegate.toml         write a configuration for this host
   tidegate sim examples/host.toml     simulate a scenario, in virtual time
   tidegate vm list                    list the VMs being served
   tidegate export qemu oltp           arguments that attach a VM's disks
@@ -115,7 +118,10 @@ const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose result is always one table.
 const HAVE_CSV: [&str; 3] = ["sim", "sweep", "history"];
 /// Commands whose output is a log or a script, so that `--output` has no effect.
-const HAVE_NO_RESULTS: [&str; 5] = ["serve", BACKEND, "top", "report", "completions"];
+#[rustfmt::skip]
+const HAVE_NO_RESULTS: [&str; 6] = [
+    "serve", BACKEND, "top", "report", "completions", "init",
+];
 
 /// Command of a vhost-user back-end.
 const BACKEND: &str = "vhost-user-blk";
@@ -308,6 +314,12 @@ pub(crate) enum Command {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Write a configuration for this host, with its disks
+    #[command(after_help = host::INIT_HELP)]
+    Init(InitArgs),
+    /// Find what is missing or slow on this host, and how to mend it
+    #[command(after_help = host::DOCTOR_HELP)]
+    Doctor(DoctorArgs),
     /// Print the JSON Schema of configurations or scenarios, for editors
     #[command(
         after_help = "Draft 2020-12: every key with its values, default and description. \

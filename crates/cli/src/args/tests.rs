@@ -19,6 +19,8 @@ fn the_arguments_are_well_formed() {
 fn help_shows_only_options_that_the_command_makes_something_of() {
     for (words, socket, output, csv) in [
         ("serve x", false, false, false),
+        ("init", false, false, false),
+        ("doctor", false, true, false),
         ("vhost-user-blk", false, false, false),
         ("completions", false, false, false),
         ("check", false, true, false),

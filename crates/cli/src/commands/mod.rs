@@ -9,9 +9,11 @@ mod compare;
 mod daemon_process;
 mod device;
 mod disk;
+mod doctor;
 mod explain;
 mod export;
 mod history;
+mod init;
 mod interference;
 mod own_disk;
 mod place;
@@ -55,6 +57,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Serve(args) => serve::run(&args, out),
         Command::VhostUserBlk(args) => vhost_user_blk::run(&args, out),
         Command::Check { file } => check::run(&file, out),
+        Command::Init(args) => init::run(&args, out),
+        Command::Doctor(args) => doctor::run(&args, out),
         Command::Schema { document } => schema::run(document, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),

@@ -1,8 +1,9 @@
-//! `serve --file`: disks without a configuration.
+//! `serve --file`, `init` and `doctor`: a host without a configuration.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -203,4 +204,272 @@ fn disks_that_cannot_be_served_are_refused_in_words_of_the_command_line() {
             assert!(message.contains(part), "{args:?}: {message}");
         }
     }
+}
+
+/// A host in a directory, as the kernel describes one.
+struct Host(tempfile::TempDir);
+
+impl Host {
+    fn new() -> Host {
+        let host = Host(tempfile::tempdir().expect("a directory"));
+        host.write("/proc/sys/kernel/hostname", "fixture\n");
+        host
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path.trim_start_matches('/'))
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().expect("one")).expect("writable");
+        fs::write(path, text).expect("writable");
+    }
+
+    fn link(&self, path: &str, target: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().expect("one")).expect("writable");
+        symlink(target, path).expect("writable");
+    }
+
+    /// Adds a disk at a place in the device tree, with its size in sectors.
+    fn disk(&self, place: &str, number: &str, sectors: &str, rotational: &str, model: &str) {
+        let at = |file: &str| format!("/sys/devices/{place}/{file}");
+        self.write(&at("size"), sectors);
+        self.write(&at("dev"), number);
+        self.write(&at("queue/rotational"), rotational);
+        self.write(&at("queue/scheduler"), "[none] mq-deadline\n");
+        if !model.is_empty() {
+            self.write(&at("device/model"), model);
+        }
+        let name = place.rsplit('/').next().expect("a name");
+        self.link(
+            &format!("/sys/block/{name}"),
+            &format!("../devices/{place}"),
+        );
+        self.link(
+            &format!("/sys/dev/block/{number}"),
+            &format!("../../devices/{place}"),
+        );
+    }
+
+    fn partition(&self, place: &str, number: &str) {
+        self.write(&format!("/sys/devices/{place}/partition"), "1\n");
+        self.write(&format!("/sys/devices/{place}/dev"), number);
+    }
+
+    /// Runs `init`; returns the configuration, which `check` accepts, also with all options.
+    fn init(&self) -> String {
+        let root = self.0.path().to_str().expect("text");
+        let output = tidegate(&["init", "--root", root]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = stdout(&output);
+        let is_option =
+            |line: &&str| line.starts_with('#') && !line.starts_with("# ") && *line != "#";
+        let options = text.lines().filter(is_option).count();
+        assert!(options > 10, "{text}");
+        let lines = text.lines().map(|line| match is_option(&line) {
+            true => &line[1..],
+            false => line,
+        });
+        let with_options: Vec<&str> = lines.collect();
+        for text in [text.clone(), with_options.join("\n")] {
+            let file = self.at("t.toml");
+            fs::write(&file, &text).expect("writable");
+            let checked = tidegate(&["check", file.to_str().expect("text")]);
+            let errors = stderr(&checked);
+            // Disks of another host are not on this one.
+            let missing = errors.contains("/dev/disk/by-id/");
+            assert!(checked.status.success() || missing, "{errors}\n{text}");
+        }
+        text
+    }
+}
+
+#[test]
+fn a_host_with_nvme_gets_a_device_and_a_disk_that_nothing_uses() {
+    let host = Host::new();
+    host.disk(
+        "pci0/nvme/nvme0/nvme0n1",
+        "259:0",
+        "2000409264\n",
+        "0\n",
+        "Samsung 990\n",
+    );
+    host.partition("pci0/nvme/nvme0/nvme0n1/nvme0n1p1", "259:1");
+    host.disk(
+        "pci0/nvme/nvme1/nvme1n1",
+        "259:5",
+        "2000409264\n",
+        "0\n",
+        "Samsung 990\n",
+    );
+    host.disk("virtual/block/loop0", "7:0", "8\n", "0\n", "");
+    host.write(
+        "/proc/self/mountinfo",
+        "22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 rw\n",
+    );
+    for (link, name) in [
+        ("nvme-Samsung_990_S1", "nvme0n1"),
+        ("nvme-eui.0025", "nvme1n1"),
+        ("nvme-Samsung_990_S2", "nvme1n1"),
+    ] {
+        host.link(&format!("/dev/disk/by-id/{link}"), &format!("../../{name}"));
+    }
+    let text = host.init();
+    assert!(text.contains("# nvme0n1: 954 GiB NVMe flash, Samsung 990; in use: mounted at /"));
+    for part in [
+        "[[device]]\nname = \"nvme0n1\"\n",
+        "[[device]]\nname = \"nvme1n1\"\n",
+        "#profile = \"nvme-1tb\"\n",
+        "#path = \"/dev/disk/by-id/nvme-Samsung_990_S2\"\n",
+        "#device = \"nvme0n1\"\n[",
+    ] {
+        let part = part.trim_end_matches('[');
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(
+        !text.contains("nvme-Samsung_990_S1\"") && !text.contains("loop0"),
+        "{text}"
+    );
+}
+
+#[test]
+fn disks_with_anything_on_them_are_never_proposed() {
+    let host = Host::new();
+    for (index, name) in ["sda", "sdb", "sdc", "sdd", "sde", "sdf"]
+        .iter()
+        .enumerate()
+    {
+        let number = format!("8:{}", index * 16);
+        let rotational = if *name == "sda" { "0\n" } else { "1\n" };
+        let sectors = if *name == "sdf" {
+            "390721968\n"
+        } else {
+            "7814037168\n"
+        };
+        host.disk(
+            &format!("pci0/ata{index}/block/{name}"),
+            &number,
+            sectors,
+            rotational,
+            "ST4000\n",
+        );
+        host.link(
+            &format!("/dev/disk/by-id/ata-{name}"),
+            &format!("../../{name}"),
+        );
+    }
+    host.partition("pci0/ata0/block/sda/sda1", "8:1");
+    host.write(
+        "/run/udev/data/b8:16",
+        "S:disk/by-id/x\nE:ID_FS_TYPE=LVM2_member\n",
+    );
+    host.write(
+        "/proc/swaps",
+        "Filename Type Size Used Priority\n/dev/sdc partition 1 0 -2\n",
+    );
+    host.disk("virtual/block/md0", "9:0", "7814037168\n", "1\n", "");
+    host.write("/sys/devices/pci0/ata3/block/sdd/holders/md0/x", "");
+    host.write("/sys/devices/pci0/ata4/block/sde/holders/dm-0/x", "");
+    host.write("/sys/devices/pci0/ata5/block/sdf/removable", "0\n");
+    let text = host.init();
+    for used in ["sda", "sdb", "sdc", "sdd", "sde"] {
+        assert!(
+            !text.contains(&format!("by-id/ata-{used}")),
+            "{used}: {text}"
+        );
+    }
+    assert!(
+        text.contains("#path = \"/dev/disk/by-id/ata-sdf\"\n"),
+        "{text}"
+    );
+    assert!(!text.contains("name = \"sdd\""), "part of an array: {text}");
+    for part in [
+        "name = \"md0\"",
+        "sdb has LVM2_member",
+        "sdc is swap",
+        "part of dm-0",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for model in ["hdd-7200-1tb", "hdd-7200-250gb", "ssd-sata-300gb"] {
+        assert!(
+            text.contains(&format!("#profile = \"{model}\"\n")),
+            "{model}: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_vm_with_virtio_disks_is_not_taken_for_one_with_hard_disks() {
+    let host = Host::new();
+    host.disk("pci0/virtio2/block/vda", "254:0", "83886080\n", "1\n", "");
+    let text = host.init();
+    assert!(
+        text.contains("# vda: 40 GiB disk of a hypervisor, no model"),
+        "{text}"
+    );
+    assert!(!text.contains("#profile"), "{text}");
+    assert!(text.contains("#path = \"/dev/vda\"\n"), "{text}");
+}
+
+#[test]
+fn init_replaces_a_file_only_by_force() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.toml");
+    let path = file.to_str().expect("text");
+    assert!(tidegate(&["init", path]).status.success());
+    let written = fs::read_to_string(&file).expect("written");
+    let checked = tidegate(&["check", path]);
+    assert!(
+        checked.status.success(),
+        "of this host: {}",
+        stderr(&checked)
+    );
+    fs::write(&file, "mine").expect("writable");
+    let refused = tidegate(&["init", path]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    assert_eq!(fs::read_to_string(&file).expect("there"), "mine");
+    assert!(tidegate(&["init", path, "--force"]).status.success());
+    assert_eq!(fs::read_to_string(&file).expect("there"), written);
+}
+
+#[test]
+fn doctor_looks_at_this_host_and_at_a_configuration() {
+    let output = tidegate(&["doctor", "-o", "json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let findings = report["findings"].as_array().expect("a list");
+    let level = |check: &str| {
+        let finding = findings.iter().find(|finding| finding["check"] == check);
+        finding
+            .map(|finding| finding["level"].clone())
+            .unwrap_or_default()
+    };
+    // The tests of the daemon need both.
+    assert_eq!(
+        (level("io_uring"), level("seccomp")),
+        ("ok".into(), "ok".into())
+    );
+    assert_eq!(report["good"] == true, output.status.success(), "{report}");
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.toml");
+    fs::write(
+        &file,
+        crate::common::CONFIG.replace("nbd.sock", "no/nbd.sock"),
+    )
+    .expect("writable");
+    let output = tidegate(&["doctor", file.to_str().expect("text")]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    assert!(
+        text.contains("fail  socket listen[0]: ") && text.contains("mend: mkdir -p"),
+        "{text}"
+    );
+    assert!(
+        stderr(&output).contains("1 check failed"),
+        "{}",
+        stderr(&output)
+    );
 }
