@@ -9,6 +9,7 @@ mod export;
 mod global;
 mod history;
 mod host;
+mod import;
 mod objective_parts;
 mod place;
 mod plan;
@@ -48,6 +49,7 @@ pub(crate) use global::Global;
 use global::TO_DAEMON;
 pub(crate) use history::HistoryArgs;
 pub(crate) use host::{DoctorArgs, InitArgs};
+pub(crate) use import::{ImportCommand, ImportOptions, OpenstackArgs};
 pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
     AddHostArgs, DataCentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs,
@@ -90,6 +92,7 @@ pub(crate) use what_if::{ObjectivePart, WhatIfArgs};
   tidegate serve tidegate.toml        serve its disks
   tidegate serve --file disk.raw --limit \"40 MB/s\"   one disk, without a file
   tidegate init tidegate.toml         write a configuration for this host
+  tidegate import libvirt web.xml     limits of a domain as [[vm]] tables
   tidegate sim examples/host.toml     simulate a scenario, in virtual time
   tidegate vm list                    list the VMs being served
   tidegate export qemu oltp           arguments that attach a VM's disks
@@ -119,8 +122,8 @@ const ASK_NOBODY: [&str; 2] = ["list", "show"];
 const HAVE_CSV: [&str; 3] = ["sim", "sweep", "history"];
 /// Commands whose output is a log or a script, so that `--output` has no effect.
 #[rustfmt::skip]
-const HAVE_NO_RESULTS: [&str; 6] = [
-    "serve", BACKEND, "top", "report", "completions", "init",
+const HAVE_NO_RESULTS: [&str; 7] = [
+    "serve", BACKEND, "top", "report", "completions", "init", "import",
 ];
 
 /// Command of a vhost-user back-end.
@@ -320,6 +323,9 @@ pub(crate) enum Command {
     /// Find what is missing or slow on this host, and how to mend it
     #[command(after_help = host::DOCTOR_HELP)]
     Doctor(DoctorArgs),
+    /// Print [[vm]] tables for guests of libvirt, Proxmox VE, QEMU or OpenStack
+    #[command(subcommand, after_help = import::HELP)]
+    Import(ImportCommand),
     /// Print the JSON Schema of configurations or scenarios, for editors
     #[command(
         after_help = "Draft 2020-12: every key with its values, default and description. \

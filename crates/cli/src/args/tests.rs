@@ -21,6 +21,7 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("serve x", false, false, false),
         ("init", false, false, false),
         ("doctor", false, true, false),
+        ("import libvirt", false, false, false),
         ("vhost-user-blk", false, false, false),
         ("completions", false, false, false),
         ("check", false, true, false),

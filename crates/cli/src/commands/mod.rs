@@ -13,6 +13,7 @@ mod doctor;
 mod explain;
 mod export;
 mod history;
+mod import;
 mod init;
 mod interference;
 mod own_disk;
@@ -59,6 +60,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Check { file } => check::run(&file, out),
         Command::Init(args) => init::run(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
+        Command::Import(command) => import::run(&command, out),
         Command::Schema { document } => schema::run(document, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),

@@ -16,6 +16,7 @@ mod first_contact;
 mod fit;
 mod formats;
 mod history;
+mod import;
 mod place;
 mod profile;
 mod promises;

@@ -1,0 +1,169 @@
+//! `tidegate import`: prints `[[vm]]` tables for guests that other programs describe.
+//!
+//! Each format has a reader, which makes [`Guest`]s of it: disks, limits, and [`Remark`]s about all
+//! that has no counterpart. The rest is the same for all formats.
+
+mod guest;
+mod libvirt;
+mod openstack;
+mod options_list;
+mod proxmox;
+mod proxmox_storage;
+mod qemu;
+mod qemu_blocks;
+mod throttle;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tidegate_config::document;
+
+use self::guest::{Guest, Remark};
+use super::runtime_directory::RuntimeDirectory;
+use crate::args::{ImportCommand, ImportOptions};
+use crate::configuration_text::{TakenNames, comment, frame, path, string};
+use crate::output::{self, Output};
+use crate::problem::Problem;
+
+/// Largest input in bytes.
+const LARGEST: u64 = 16 << 20;
+/// Name of standard input on the command line.
+const STANDARD_INPUT: &str = "-";
+/// Device of a whole configuration, unless one is named.
+const DEVICE: &str = "disk0";
+
+/// Prints the guests of the input, and what has no counterpart.
+pub(super) fn run(command: &ImportCommand, out: Output) -> Result<()> {
+    let (guests, options) = match command {
+        ImportCommand::Libvirt(args) => {
+            let guests: Result<Vec<_>> = args
+                .files
+                .iter()
+                .map(|file| libvirt::read(&Input::read(file)?))
+                .collect();
+            (guests?, &args.options)
+        }
+        ImportCommand::Proxmox(args) => {
+            let storages = args.storage.as_deref().map(Input::read).transpose()?;
+            let storages = proxmox_storage::Storages::new(storages.as_ref());
+            let files = args.files.files.iter();
+            let guests: Result<Vec<_>> = files
+                .map(|file| Ok(proxmox::read(&Input::read(file)?, &storages)))
+                .collect();
+            (guests?, &args.files.options)
+        }
+        ImportCommand::Qemu(args) => {
+            let guest = match &args.file {
+                Some(file) => qemu::read_file(&Input::read_words(file)?)?,
+                None => qemu::read(&args.words, "arguments"),
+            };
+            (vec![guest], &args.options)
+        }
+        ImportCommand::Openstack(args) => (vec![openstack::read(args)?], &args.options),
+    };
+    print(&guests, options, out)
+}
+
+fn print(guests: &[Guest], options: &ImportOptions, out: Output) -> Result<()> {
+    let device = options.device.as_deref();
+    let mut text = if options.complete {
+        complete(device.unwrap_or(DEVICE))
+    } else {
+        String::new()
+    };
+    let mut names = TakenNames::default();
+    let mut remarks: Vec<Remark> = Vec::new();
+    let mut tables = Vec::new();
+    for guest in guests {
+        let mut made = guest.tables(device, &mut names);
+        tables.append(&mut made.tables);
+        remarks.append(&mut made.remarks);
+    }
+    text += &tables.join("\n");
+    out.verbatim(&text)?;
+    for remark in &remarks {
+        output::tell(format_args!("note: {remark}"));
+    }
+    Ok(())
+}
+
+/// Returns what a configuration has before its VMs.
+fn complete(device: &str) -> String {
+    let directory = RuntimeDirectory::path();
+    let listen = format!("unix = {}", path(&directory.join("nbd.sock")));
+    let intro = "Configuration by `tidegate import`: check it with `tidegate check FILE`.";
+    comment(intro) + "\n" + &frame(&directory.join("control.sock"), &listen, device)
+}
+
+/// Text to read, with its name in messages.
+struct Input {
+    name: String,
+    text: String,
+}
+
+impl Input {
+    /// Reads a file, or standard input.
+    ///
+    /// # Errors
+    /// If it cannot be read, is too large, or is no text.
+    fn read(file: &Path) -> Result<Input> {
+        if file != Path::new(STANDARD_INPUT) {
+            let name = file.display().to_string();
+            let text = document::read_text(file).map_err(Problem::new)?;
+            return Ok(Input { name, text });
+        }
+        limited(std::io::stdin().lock(), "standard input")
+    }
+
+    /// Reads a file with a command line, which may have zero bytes, or standard input.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn read_words(file: &Path) -> Result<Input> {
+        if file == Path::new(STANDARD_INPUT) {
+            return Input::read(file);
+        }
+        let name = file.display().to_string();
+        let open = File::open(file);
+        limited(open.with_context(|| format!("cannot open {name}"))?, &name)
+    }
+
+    /// Returns the name of a line, counted from 0, for messages.
+    fn line(&self, index: usize) -> String {
+        format!("{}:{}", self.name, index + 1)
+    }
+
+    /// Returns the name of the file without directory and ending, for a guest without a name.
+    fn stem(&self) -> String {
+        let stem = Path::new(&self.name).file_stem().unwrap_or_default();
+        stem.to_string_lossy().into_owned()
+    }
+}
+
+/// Reads text of a bounded size.
+fn limited(from: impl Read, name: &str) -> Result<Input> {
+    let mut text = String::new();
+    let read = from.take(LARGEST + 1).read_to_string(&mut text);
+    read.with_context(|| format!("cannot read {name}"))?;
+    if text.len() as u64 > LARGEST {
+        return Err(Problem::new(format!("{name} is larger than 16 MiB")).into());
+    }
+    Ok(Input {
+        name: name.to_owned(),
+        text,
+    })
+}
+
+/// Returns a value for a message: quoted, and cut off where it is long.
+fn shown(value: &str) -> String {
+    const LONGEST: usize = 60;
+    match value.char_indices().nth(LONGEST) {
+        Some((end, _)) => string(&value[..end]) + "...",
+        None => string(value),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! VMs of Proxmox VE (`/etc/pve/qemu-server/VMID.conf`, qm.conf(5)).
+
+use std::path::Path;
+
+use super::guest::{Guest, GuestDisk};
+use super::options_list::{Pair, options};
+use super::proxmox_storage::Storages;
+use super::{Input, shown};
+
+/// Beginnings of the keys of disks, which a number follows.
+const DISKS: [&str; 4] = ["virtio", "scsi", "sata", "ide"];
+/// Beginnings of the keys of disks that stay with Proxmox.
+const NOT_SERVED: [&str; 3] = ["efidisk", "tpmstate", "unused"];
+/// Options of a drive that say how the guest sees it or how QEMU opens it.
+const OF_HYPERVISOR: [&str; 22] = [
+    "aio",
+    "backup",
+    "cache",
+    "detect_zeroes",
+    "discard",
+    "iothread",
+    "replicate",
+    "rerror",
+    "werror",
+    "size",
+    "ssd",
+    "serial",
+    "wwn",
+    "model",
+    "shared",
+    "queues",
+    "scsiblock",
+    "product",
+    "vendor",
+    "media",
+    "format",
+    "file",
+];
+/// Endings of files whose content is no raw disk.
+const IMAGES: [&str; 4] = ["qcow2", "qcow", "vmdk", "qed"];
+
+/// Reads a VM. Snapshots behind the current state are left out.
+pub(super) fn read(input: &Input, storages: &Storages) -> Guest {
+    let mut guest = Guest {
+        name: input.stem(),
+        place: input.name.clone(),
+        ..Guest::default()
+    };
+    for (index, line) in input.text.lines().enumerate() {
+        if line.starts_with('[') {
+            let what = "snapshots and pending changes are left out from here on";
+            guest.remark(input.line(index), what);
+            break;
+        }
+        let Some((key, value)) = line.split_once(':').filter(|_| !line.starts_with('#')) else {
+            continue;
+        };
+        let place = format!("{} {key}", input.line(index));
+        match key {
+            "name" if !value.trim().is_empty() => value.trim().clone_into(&mut guest.name),
+            "args" => guest.remark(
+                place,
+                "options of QEMU: `tidegate import qemu` reads them where they have disks",
+            ),
+            _ if is_numbered(key, &DISKS) => drive(key, value.trim(), place, storages, &mut guest),
+            _ if is_numbered(key, &NOT_SERVED) => {
+                guest.remark(place, "stays with the hypervisor");
+            }
+            _ => {}
+        }
+    }
+    guest
+}
+
+/// Returns true if a key is one of `words` with a number behind it.
+fn is_numbered(key: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| {
+        let number = key.strip_prefix(word).unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())
+    })
+}
+
+fn drive(key: &str, value: &str, place: String, storages: &Storages, guest: &mut Guest) {
+    let mut all = options(value);
+    let volume = take_volume(value, &mut all);
+    let is_cdrom = all.contains(&("media".to_owned(), "cdrom".to_owned()));
+    if is_cdrom || volume == "none" || volume == "cdrom" {
+        return guest.remark(place, "a CD-ROM stays with the hypervisor");
+    }
+    let mut disk = GuestDisk {
+        label: key.to_owned(),
+        place: place.clone(),
+        ..GuestDisk::default()
+    };
+    match storages.path(&volume) {
+        Ok(path) => disk.path = Some(path),
+        Err(what) => guest.remark(place.clone(), what),
+    }
+    let ending = Path::new(&volume)
+        .extension()
+        .unwrap_or_default()
+        .to_string_lossy();
+    disk.format = IMAGES
+        .iter()
+        .find(|image| ending == **image)
+        .map(|&image| image.to_owned());
+    for (option, value) in &all {
+        match disk.throttle.set(option, value) {
+            Ok(true) => {}
+            Err(what) => guest.remark(format!("{place} {option}"), what),
+            Ok(false) if option == "ro" => disk.read_only = value == "1" || value == "on",
+            Ok(false) if option == "format" => {
+                disk.format = Some(value.clone()).filter(|format| format != "raw");
+            }
+            Ok(false) if OF_HYPERVISOR.contains(&option.as_str()) => {}
+            Ok(false) => {
+                let option = shown(option);
+                guest.remark(place.clone(), format!("{option} has no counterpart"));
+            }
+        }
+    }
+    guest.disks.push(disk);
+}
+
+/// Takes the volume out of a drive's options: the value of `file`, or the first word.
+fn take_volume(value: &str, all: &mut Vec<Pair>) -> String {
+    if let Some(index) = all.iter().position(|(key, _)| key == "file") {
+        return all.remove(index).1;
+    }
+    let first = value.split(',').next().unwrap_or_default();
+    match all.first() {
+        Some(_) if !first.contains('=') => all.remove(0).0,
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,348 @@
+//! Command lines of QEMU: `-drive`, `-blockdev`, `-object throttle-group`, `-device`.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use super::guest::{Guest, GuestDisk};
+use super::options_list::{last, options};
+use super::qemu_blocks::{Keys, Nodes, keys, path_of};
+use super::throttle::Throttle;
+use super::{Input, shown};
+use crate::problem::Problem;
+use crate::shell;
+
+/// Options of QEMU that take no value.
+const FLAGS: [&str; 22] = [
+    "-nographic",
+    "-S",
+    "-s",
+    "-snapshot",
+    "-daemonize",
+    "-enable-kvm",
+    "-no-reboot",
+    "-no-shutdown",
+    "-nodefaults",
+    "-no-user-config",
+    "-no-hpet",
+    "-no-acpi",
+    "-mem-prealloc",
+    "-usb",
+    "-full-screen",
+    "-h",
+    "-version",
+    "-no-fd-bootchk",
+    "-preconfig",
+    "-only-migratable",
+    "-singlestep",
+    "-win2k-hack",
+];
+/// Options that name a disk's image by itself.
+const IMAGES: [&str; 4] = ["-hda", "-hdb", "-hdc", "-hdd"];
+/// Keys of a drive that say how the guest sees it or how QEMU opens it.
+const OF_HYPERVISOR: [&str; 24] = [
+    "id",
+    "if",
+    "index",
+    "bus",
+    "unit",
+    "media",
+    "cache",
+    "aio",
+    "discard",
+    "detect-zeroes",
+    "werror",
+    "rerror",
+    "serial",
+    "addr",
+    "format",
+    "file",
+    "node-name",
+    "driver",
+    "cache.direct",
+    "cache.no-flush",
+    "cache.writeback",
+    "file.locking",
+    "file.aio",
+    "copy-on-read",
+];
+
+/// Reads a file with a command line: for a shell, or with zero bytes between its words.
+///
+/// # Errors
+/// If a quote is not closed.
+pub(super) fn read_file(input: &Input) -> Result<Guest> {
+    let words = if input.text.contains('\0') {
+        let words = input.text.split('\0').filter(|word| !word.is_empty());
+        words.map(str::to_owned).collect()
+    } else {
+        let lines: Vec<_> = input
+            .text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .collect();
+        // A backslash at the end of a line continues it.
+        let line = lines.join("\n").replace("\\\n", " ");
+        let read = shell::words(&line);
+        read.map_err(|what| Problem::new(what).at(&input.name))?
+    };
+    Ok(read(&words, &input.name))
+}
+
+/// Reads the words of a command line; `name` stands for it in messages.
+pub(super) fn read(words: &[String], name: &str) -> Guest {
+    let mut line = CommandLine {
+        guest: Guest {
+            name: "guest".to_owned(),
+            place: name.to_owned(),
+            ..Guest::default()
+        },
+        nodes: Nodes::default(),
+        devices: Vec::new(),
+        drives: BTreeSet::new(),
+    };
+    // Of a script, only what follows the program.
+    let program = words.iter().position(|word| is_program(word));
+    let mut rest = words
+        .iter()
+        .skip(program.map_or(0, |at| at + 1))
+        .enumerate()
+        .peekable();
+    while let Some((index, word)) = rest.next() {
+        let place = format!("{name}: argument {} ({})", index + 1, shown(word));
+        let option = word.strip_prefix('-').map(|_| word.replacen("--", "-", 1));
+        match option {
+            None => line.image(word, place),
+            Some(flag) if FLAGS.contains(&flag.as_str()) => {}
+            Some(option) => {
+                if let Some((_, value)) = rest.next_if(|(_, next)| !next.starts_with('-')) {
+                    line.option(&option, value, place);
+                }
+            }
+        }
+    }
+    line.finish()
+}
+
+/// Returns true if a word is the program: `qemu-system-x86_64`, `/usr/libexec/qemu-kvm`, `kvm`.
+fn is_program(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or_default();
+    let is_path = !word.starts_with('-') && !word.contains(['=', ',']);
+    is_path && (name.starts_with("qemu-") || name == "kvm")
+}
+
+/// Command line as far as it was read.
+struct CommandLine {
+    guest: Guest,
+    nodes: Nodes,
+    /// Nodes or drives that a device uses, with the place of the device.
+    devices: Vec<(String, String)>,
+    /// Identities of drives.
+    drives: BTreeSet<String>,
+}
+
+impl CommandLine {
+    fn option(&mut self, option: &str, value: &str, place: String) {
+        match option {
+            "-name" => {
+                let all = options(value);
+                let first = all
+                    .first()
+                    .filter(|(_, value)| value == "on")
+                    .map(|(name, _)| name);
+                let name = last(&all, "guest").or(first.map(String::as_str));
+                if let Some(name) = name {
+                    name.clone_into(&mut self.guest.name);
+                }
+            }
+            "-drive" => self.drive(value, place),
+            "-blockdev" => {
+                let keys = keys(value);
+                if keys.contains_key("node-name") {
+                    self.nodes.add(keys);
+                } else {
+                    let what = "a block node without a name: left out";
+                    self.guest.remark(place, what);
+                }
+            }
+            "-object" => self.object(&keys(value), place),
+            "-device" => {
+                let keys = keys(value);
+                if let Some(drive) = keys.get("drive") {
+                    let model = options(value).first().map(|(model, _)| model.clone());
+                    let model = keys.get("driver").cloned().or(model).unwrap_or_default();
+                    if model.ends_with("-cd") {
+                        self.guest
+                            .remark(place, "a CD-ROM stays with the hypervisor")
+                    } else {
+                        self.devices.push((drive.clone(), place))
+                    }
+                }
+            }
+            "-set" if value.starts_with("drive.") => {
+                self.guest
+                    .remark(place, "is not read: write it into -drive");
+            }
+            "-fsdev" if value.contains("throttling.") => {
+                self.guest
+                    .remark(place, "limits of a shared directory have no counterpart");
+            }
+            "-readconfig" => {
+                self.guest
+                    .remark(place, "the file is not read: its disks are missing");
+            }
+            _ if IMAGES.contains(&option) => self.image(value, place),
+            _ => {}
+        }
+    }
+
+    /// Adds a disk that is named by its image alone.
+    fn image(&mut self, name: &str, place: String) {
+        let mut disk = GuestDisk {
+            label: format!("disk{}", self.guest.disks.len()),
+            place: place.clone(),
+            ..GuestDisk::default()
+        };
+        self.set_path(&mut disk, name, &place);
+        self.guest.disks.push(disk);
+    }
+
+    fn set_path(&mut self, disk: &mut GuestDisk, name: &str, place: &str) {
+        match path_of(name) {
+            Ok(path) => disk.path = Some(path),
+            Err(what) => self.guest.remark(place, what),
+        }
+    }
+
+    fn drive(&mut self, value: &str, place: String) {
+        let all = options(value);
+        let is = |key: &str, value: &str| last(&all, key) == Some(value);
+        let id = last(&all, "id").map(str::to_owned);
+        self.drives.extend(id.clone());
+        if is("media", "cdrom") || is("if", "pflash") || is("if", "floppy") {
+            let what = "a CD-ROM, floppy or firmware stays with the hypervisor";
+            return self.guest.remark(place, what);
+        }
+        let mut disk = GuestDisk {
+            label: id.unwrap_or_else(|| format!("disk{}", self.guest.disks.len())),
+            place: place.clone(),
+            format: last(&all, "format")
+                .filter(|format| *format != "raw")
+                .map(str::to_owned),
+            ..GuestDisk::default()
+        };
+        let name = last(&all, "file")
+            .or(last(&all, "file.filename"))
+            .unwrap_or_default();
+        self.set_path(&mut disk, name, &place);
+        for (key, value) in &all {
+            match key.as_str() {
+                "readonly" | "read-only" => disk.read_only = value == "on" || value == "true",
+                "throttling.group" | "group" => disk.group = Some(value.clone()),
+                key => self.limit(&mut disk.throttle, key, value, &place),
+            }
+        }
+        if let Some(group) = disk.group.clone() {
+            self.add_group(group, std::mem::take(&mut disk.throttle), &place);
+        }
+        self.guest.disks.push(disk);
+    }
+
+    /// Takes a limit; remarks on anything else that is not only about the hypervisor.
+    fn limit(&mut self, throttle: &mut Throttle, key: &str, value: &str, place: &str) {
+        match throttle.set(key, value) {
+            Ok(true) => {}
+            Err(what) => self.guest.remark(format!("{place} {key}"), what),
+            Ok(false) if OF_HYPERVISOR.contains(&key) || key.starts_with("file.") => {}
+            Ok(false) => {
+                let what = format!("{} has no counterpart", shown(key));
+                self.guest.remark(place, what);
+            }
+        }
+    }
+
+    /// Adds a throttle group. In QEMU the limits that were set last count for all of its disks.
+    fn add_group(&mut self, name: String, throttle: Throttle, place: &str) {
+        if throttle.is_empty() {
+            self.guest.groups.entry(name).or_default();
+            return;
+        }
+        let shown = shown(&name);
+        let before = self.guest.groups.insert(name, throttle.clone());
+        if before.is_some_and(|before| !before.is_empty() && before != throttle) {
+            let what = format!("other limits of group {shown} than before: the last ones count");
+            self.guest.remark(place, what);
+        }
+    }
+
+    fn object(&mut self, keys: &Keys, place: String) {
+        let is_group = keys
+            .get("qom-type")
+            .is_some_and(|kind| kind == "throttle-group")
+            || keys.contains_key("throttle-group");
+        if !is_group {
+            return;
+        }
+        let Some(id) = keys.get("id").cloned() else {
+            return self
+                .guest
+                .remark(place, "a throttle group without an id: left out");
+        };
+        let mut throttle = Throttle::default();
+        for (key, value) in keys {
+            let limit = key
+                .strip_prefix("x-")
+                .or_else(|| key.strip_prefix("limits."));
+            match limit {
+                Some(limit) => self.limit(&mut throttle, limit, value, &place),
+                None if ["id", "qom-type", "throttle-group"].contains(&key.as_str()) => {}
+                None => self
+                    .guest
+                    .remark(&*place, format!("{} has no counterpart", shown(key))),
+            }
+        }
+        self.add_group(id, throttle, &place);
+    }
+
+    /// Adds the disks of block nodes that devices use.
+    fn finish(mut self) -> Guest {
+        for (node, place) in std::mem::take(&mut self.devices) {
+            if self.drives.contains(&node) {
+                continue;
+            }
+            let Some(below) = self.nodes.below(&node) else {
+                let what = format!("there is no block node {}: left out", shown(&node));
+                self.guest.remark(place, what);
+                continue;
+            };
+            if below.path.is_none() {
+                self.guest.remark(&*place, below.reason);
+            }
+            let mut groups = below.groups.into_iter();
+            let group = groups.next();
+            for other in groups {
+                let what = format!(
+                    "a disk in several throttle groups has no counterpart: {} is left out",
+                    shown(&other)
+                );
+                self.guest.remark(&*place, what);
+            }
+            if let Some(group) = &group
+                && !self.guest.groups.contains_key(group)
+            {
+                let what = format!("there is no throttle group {}: no limit", shown(group));
+                self.guest.remark(&*place, what);
+            }
+            self.guest.disks.push(GuestDisk {
+                label: node,
+                place,
+                path: below.path,
+                format: below.format,
+                read_only: below.read_only,
+                group,
+                ..GuestDisk::default()
+            });
+        }
+        self.guest
+    }
+}
