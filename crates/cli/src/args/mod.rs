@@ -72,6 +72,7 @@ pub(crate) use trace::{
     TraceReadArgs, TraceRewriteArgs, TraceScaleArgs,
 };
 pub(crate) use transfer::{StartTransferArgs, TransferCommand};
+use value::whole;
 pub(crate) use value::{DiskArg, all_policies, parse_policy};
 pub(crate) use vcpu::{VcpuCommand, VcpuCompareArgs, VcpuSimArgs};
 pub(crate) use vhost_user_blk::{Content, VhostUserBlkArgs};
@@ -122,8 +123,8 @@ const ASK_NOBODY: [&str; 2] = ["list", "show"];
 const HAVE_CSV: [&str; 3] = ["sim", "sweep", "history"];
 /// Commands whose output is a log or a script, so that `--output` has no effect.
 #[rustfmt::skip]
-const HAVE_NO_RESULTS: [&str; 7] = [
-    "serve", BACKEND, "top", "report", "completions", "init", "import",
+const HAVE_NO_RESULTS: [&str; 8] = [
+    "serve", BACKEND, "top", "report", "man", "completions", "init", "import",
 ];
 
 /// Command of a vhost-user back-end.
@@ -564,6 +565,13 @@ Examples:
   tidegate torture --seed 4711 --trace"
     )]
     Torture(TortureArgs),
+    /// Write the manual pages of all commands into a directory
+    #[command(hide = true)]
+    Man {
+        /// Directory; made if it is missing
+        #[arg(value_hint = ValueHint::DirPath)]
+        directory: PathBuf,
+    },
     /// Print the script that makes a shell complete commands, options and names
     #[command(
         after_help = "The script calls `tidegate`, which must be in the PATH, and asks a running \

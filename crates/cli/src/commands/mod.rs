@@ -17,6 +17,7 @@ mod import;
 mod init;
 mod interference;
 mod own_disk;
+mod man;
 mod place;
 mod plan;
 mod policy;
@@ -108,6 +109,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Bench(BenchCommand::Engine(bench)) => bench::engine(bench, out),
         Command::Bench(BenchCommand::Counted(run)) => bench::counted(&run, out),
         Command::Torture(torture) => torture::run(&torture, out),
+        Command::Man { directory } => man::run(&directory),
         Command::Completions { shell } => {
             let script = completion::script(shell)?;
             Ok(out.text(&String::from_utf8_lossy(&script))?)

@@ -25,6 +25,7 @@ mod hypervisors;
 mod listing;
 mod media;
 mod monitoring;
+mod packages;
 mod patterns;
 mod paused;
 mod power;
