@@ -39,6 +39,7 @@ pub mod profile;
 pub mod recording;
 pub mod ring;
 mod sandbox;
+pub mod service_manager;
 mod sigbus;
 mod storage_identity;
 pub mod store;

@@ -10,6 +10,7 @@ use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded};
 use tidegate_server::control::{SocketError, Sockets};
 use tidegate_server::daemon::Stopped;
 use tidegate_server::feasibility;
+use tidegate_server::{listener, service_manager};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -69,6 +70,11 @@ fn told(loaded: Loaded) -> Config {
 async fn serve(config: Config, serving: impl FnOnce() -> Result<()>) -> Result<Stopped> {
     let signals = EndSignals::install()?;
     let forced_end = daemon_process::forced_end(&config)?;
+    if let Err(error) = service_manager::connect() {
+        // Also of a shell or a container that was started by a service, so not fatal.
+        tracing::warn!("no notifications to the service manager: {error}");
+    }
+    listener::take_over_passed(&config)?;
     let (devices, vms) = (config.devices.len(), config.vms.len());
     let open = |config: &Config| {
         let sockets = Sockets::bind(config).map_err(|error| no_socket(&error))?;

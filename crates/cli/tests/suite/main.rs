@@ -22,6 +22,7 @@ mod profile;
 mod promises;
 mod record;
 mod reproduce;
+mod service_manager;
 mod simulation;
 mod story;
 mod trace;

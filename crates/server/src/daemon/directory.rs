@@ -58,6 +58,11 @@ impl VmDirectory {
         self.lock().clone()
     }
 
+    /// Returns the number of VMs.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Returns the VMs that have a schedule.
     pub fn scheduled(&self) -> Vec<VmConfig> {
         self.matching(|vm| vm.schedule.is_some())

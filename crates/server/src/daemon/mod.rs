@@ -31,6 +31,7 @@ use crate::listener::{
 use crate::log_limit;
 use crate::ring::sys;
 use crate::sandbox;
+use crate::service_manager;
 use crate::storage_identity::IdentitySource;
 use crate::store::{Store, StoreError};
 use crate::timekeeping;
@@ -46,6 +47,7 @@ mod persistence;
 mod recordings;
 mod resize;
 mod restore;
+mod service_status;
 mod shared;
 mod signals;
 mod snapshots;
@@ -350,6 +352,7 @@ impl Daemon {
     pub async fn run(mut self) -> Result<Stopped, RunError> {
         let mut accepting = self.accept();
         begin_reports(&mut accepting);
+        accepting.spawn(service_status::report(self.handle()));
         let mut snapshots = Snapshots::new(self.handle.shared());
         let gone = EndedLoops::default();
         let mut watching = JoinSet::new();
@@ -386,6 +389,7 @@ impl Daemon {
             mut signals,
         } = self;
         let config = handle.config();
+        service_manager::stopping(config.stop_within);
         let ending = Ending {
             handle: handle.clone(),
             threads,

@@ -18,6 +18,7 @@ mod disk_user;
 mod export_list;
 mod half_open;
 mod own_socket;
+mod passed_sockets;
 mod socket;
 mod socket_file;
 mod vhost_user;
@@ -44,6 +45,7 @@ pub use half_open::{
     HalfOpenTables, HandshakeCounts, SILENCE_MIN,
 };
 pub use own_socket::{InheritError, OwnSocket};
+pub use passed_sockets::{PassedError, take_over_passed};
 pub use socket::{BindError, Bound};
 pub(crate) use socket::{
     Credentials, Detached, Listener, Peer, PeerKey, Stream, group_number, user_number,

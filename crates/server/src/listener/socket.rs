@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::passed_sockets::{self, PassedSocket};
 use super::socket_file::SocketFile;
 use crate::config::{ListenAddress, SocketOwner};
 use crate::error_hints::missing_directory;
@@ -197,6 +198,9 @@ impl Bound {
     /// # Panics
     /// For a template of sockets, which a [`VhostUserListener`](super::VhostUserListener) binds.
     pub fn new(address: &ListenAddress, owner: &SocketOwner) -> Result<Bound, BindError> {
+        if let Some(passed) = passed_sockets::take(address) {
+            return Bound::passed(passed, address, owner);
+        }
         match address {
             ListenAddress::Unix { path, mode } => {
                 bind_unix(path, *mode, FileOwner::look_up(owner, path)?)
@@ -204,6 +208,34 @@ impl Bound {
             ListenAddress::Tcp(address) => bind_tcp(*address),
             ListenAddress::VhostUser { .. } => panic!("a template is no address"),
         }
+    }
+
+    /// Uses a socket that the service manager has bound. Its file is the service manager's: it
+    /// stays when the daemon ends.
+    fn passed(
+        socket: PassedSocket,
+        address: &ListenAddress,
+        owner: &SocketOwner,
+    ) -> Result<Bound, BindError> {
+        let name = socket.address.to_string();
+        let socket = match address {
+            ListenAddress::Unix { path, mode } => {
+                warn_of_other_access(path, *mode, FileOwner::look_up(owner, path)?);
+                Socket::Unix(socket.fd.into())
+            }
+            _ => Socket::Tcp(socket.fd.into()),
+        };
+        let nonblocking = match &socket {
+            Socket::Unix(listener) => listener.set_nonblocking(true),
+            Socket::Tcp(listener) => listener.set_nonblocking(true),
+        };
+        nonblocking.map_err(|source| BindError::Io {
+            address: name.clone(),
+            what: "set up the socket",
+            source,
+        })?;
+        let file = None;
+        Ok(Bound { name, socket, file })
     }
 
     /// Binds a unix socket.
@@ -229,6 +261,26 @@ impl Drop for Bound {
         {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// Warns if the file of a socket of the service manager has another mode or owner than the
+/// configuration says.
+fn warn_of_other_access(path: &Path, mode: u32, owner: FileOwner) {
+    let Ok(meta) = std::fs::metadata(path) else {
+        return;
+    };
+    let other = |wanted: Option<u32>, is: u32| wanted.is_some_and(|wanted| wanted != is);
+    let is = meta.mode() & 0o777;
+    if is != mode || other(owner.user, meta.uid()) || other(owner.group, meta.gid()) {
+        tracing::warn!(
+            "{}: the socket of the service manager has the mode {is:04o}, user {} and group {}, \
+             which are not those of the configuration; SocketMode=, SocketUser= and SocketGroup= \
+             of its unit set them",
+            path.display(),
+            meta.uid(),
+            meta.gid()
+        );
     }
 }
 

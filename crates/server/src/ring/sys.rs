@@ -568,24 +568,11 @@ pub enum Inherited {
 /// `EBADF` if it is not open, `ENOTSOCK` or `EPROTOTYPE` if it is something else, and `ENOTCONN` if
 /// the socket neither listens nor is connected.
 pub fn inherited_socket(number: RawFd) -> io::Result<Inherited> {
-    // SAFETY: takes no memory, and changes nothing of a descriptor that may be another's.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
-    check(copy)?;
-    // SAFETY: the call has just opened it, for nobody else.
-    let socket = unsafe { OwnedFd::from_raw_fd(copy) };
-    let option = |name| {
-        let mut value: libc::c_int = 0;
-        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-        let pointer = std::ptr::from_mut(&mut value).cast();
-        // SAFETY: the option writes an integer to the pointer, which is ours.
-        let got = unsafe { libc::getsockopt(copy, libc::SOL_SOCKET, name, pointer, &mut len) };
-        check(got).map(|()| value)
-    };
-    let is_unix = option(libc::SO_DOMAIN)? == libc::AF_UNIX;
-    if !is_unix || option(libc::SO_TYPE)? != libc::SOCK_STREAM {
+    let socket = copy_inherited(number)?;
+    if socket_option(&socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
         return Err(io::Error::from_raw_os_error(libc::EPROTOTYPE));
     }
-    if option(libc::SO_ACCEPTCONN)? != 0 {
+    if socket_option(&socket, libc::SO_ACCEPTCONN)? != 0 {
         close_inherited(number)?;
         return Ok(Inherited::Listening(socket));
     }
@@ -593,6 +580,45 @@ pub fn inherited_socket(number: RawFd) -> io::Result<Inherited> {
     stream.peer_addr()?;
     close_inherited(number)?;
     Ok(Inherited::Connected(stream.into()))
+}
+
+/// Takes over an inherited descriptor, as [`inherited_socket`] does, of a stream socket of any
+/// family that listens.
+///
+/// # Errors
+/// `EBADF` if it is not open, `ENOTSOCK` or `EPROTOTYPE` if it is something else, and `EINVAL` if
+/// the socket does not listen.
+pub fn inherited_listener(number: RawFd) -> io::Result<OwnedFd> {
+    let socket = copy_inherited(number)?;
+    if socket_option(&socket, libc::SO_ACCEPTCONN)? == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    close_inherited(number)?;
+    Ok(socket)
+}
+
+/// Returns another descriptor of an inherited stream socket.
+fn copy_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes no memory, and changes nothing of a descriptor that may be another's.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    check(copy)?;
+    // SAFETY: the call has just opened it, for nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(copy) };
+    if socket_option(&socket, libc::SO_TYPE)? != libc::SOCK_STREAM {
+        return Err(io::Error::from_raw_os_error(libc::EPROTOTYPE));
+    }
+    Ok(socket)
+}
+
+/// Returns an option of a socket that is an integer.
+fn socket_option(socket: &OwnedFd, name: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let pointer = std::ptr::from_mut(&mut value).cast();
+    let fd = socket.as_raw_fd();
+    // SAFETY: the option writes an integer to the pointer, which is ours.
+    let got = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, pointer, &mut len) };
+    check(got).map(|()| value)
 }
 
 /// Closes a descriptor that no part of the process owns.

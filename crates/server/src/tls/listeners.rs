@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::{ListenerTls, READ_WITHIN, ReloadError, TlsFileError, TlsThreads};
 use crate::blocking_call;
 use crate::config::{self, Config, ListenAddress, Loaded, Place, TlsConfig};
+use crate::service_manager::Reloading;
 
 /// TLS of those listeners of a kind that have it.
 #[derive(Debug, Default)]
@@ -183,6 +184,7 @@ impl Reload {
 
     /// Reads the configuration and the files of all listeners again, and logs the outcome.
     async fn read_again(&self) {
+        let _reloading = Reloading::begin();
         let config = match &self.file {
             Some(file) => self.config(file.clone()).await,
             None => None,

@@ -1,0 +1,414 @@
+//! Notifications to the service manager that has started the daemon, such as systemd, and its
+//! watchdog: sd_notify(3).
+//!
+//! ```text
+//!   daemon, reload of TLS --lines--> queue --> task on the control thread --datagram--> manager
+//!                                              |
+//!                                              +-- WATCHDOG=1 at half of WATCHDOG_USEC
+//! ```
+//!
+//! The watchdog watches the control thread alone: its task sends while that thread runs. A hung
+//! disk blocks an event loop and no control thread, and a daemon that is killed for it would take
+//! the other disks with it; an event loop that ends, ends the daemon anyway.
+//!
+//! The crate sd-notify (0.5) sends from a blocking socket: a service manager that reads nothing
+//! would stop the control thread.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use crate::ring::read_clock;
+
+/// Time beyond the deadline of an orderly end within which the process ends.
+const END_SLACK: Duration = Duration::from_secs(10);
+
+/// Manager of this process; empty if there is none, or if this program does not serve it.
+static MANAGER: OnceLock<Manager> = OnceLock::new();
+
+/// Finds the service manager by the environment, and begins to send its notifications. Must be
+/// called within the runtime of the control thread, and once. Without a service manager nothing
+/// happens, then and later.
+///
+/// # Errors
+/// If the environment names a manager that cannot be reached.
+pub fn connect() -> Result<(), ConnectError> {
+    let get = |name: &str| std::env::var_os(name);
+    let Some(found) = Found::by(get, std::process::id())? else {
+        return Ok(());
+    };
+    let (manager, notifications) = Manager::new();
+    let sending = found.send_all(notifications);
+    tokio::spawn(sending.map_err(ConnectError::Runtime)?);
+    assert!(MANAGER.set(manager).is_ok(), "connected twice");
+    Ok(())
+}
+
+/// Reports that the daemon serves.
+pub(crate) fn ready(status: &str) {
+    with_manager(|manager| manager.ready(status));
+}
+
+/// Reports what the daemon does, in one line for people.
+pub(crate) fn status(status: &str) {
+    with_manager(|manager| manager.status(status));
+}
+
+/// Reports that the daemon ends, which takes at most `within` and then is cut short.
+pub(crate) fn stopping(within: Duration) {
+    with_manager(|manager| manager.stopping(within));
+}
+
+fn with_manager(act: impl FnOnce(&Manager)) {
+    MANAGER.get().map(act);
+}
+
+/// Reload of a part of the configuration; the manager is told of its beginning and, once all
+/// reloads have ended, of the end.
+#[derive(Debug)]
+pub(crate) struct Reloading(());
+
+impl Reloading {
+    /// Reports the beginning of a reload; its end is when the value is dropped.
+    pub(crate) fn begin() -> Reloading {
+        with_manager(Manager::reload_begins);
+        Reloading(())
+    }
+}
+
+impl Drop for Reloading {
+    fn drop(&mut self) {
+        with_manager(Manager::reload_ends);
+    }
+}
+
+/// Reason why the service manager gets no notifications.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address is neither a path nor an abstract name.
+    #[error("NOTIFY_SOCKET is {0:?}: neither an absolute path nor a name that begins with \"@\"")]
+    Address(OsString),
+    /// A system call failed.
+    #[error("NOTIFY_SOCKET is {0:?}: {1}")]
+    Io(OsString, io::Error),
+    /// The runtime cannot register the socket.
+    #[error("the socket of NOTIFY_SOCKET cannot be waited for: {0}")]
+    Runtime(io::Error),
+}
+
+/// Service manager as the environment describes it.
+#[derive(Debug)]
+struct Found {
+    socket: UnixDatagram,
+    /// Interval of the watchdog's notifications, half of what the manager waits.
+    watchdog: Option<Duration>,
+}
+
+impl Found {
+    /// Reads the environment of the process `pid` by `get`; `None` without a manager.
+    fn by(get: impl Fn(&str) -> Option<OsString>, pid: u32) -> Result<Option<Found>, ConnectError> {
+        let Some(name) = get("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let address = match address(&name) {
+            Some(Ok(address)) => address,
+            Some(Err(error)) => return Err(ConnectError::Io(name, error)),
+            None => return Err(ConnectError::Address(name)),
+        };
+        let connected = UnixDatagram::unbound().and_then(|socket| {
+            socket.connect_addr(&address)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        let socket = connected.map_err(|error| ConnectError::Io(name, error))?;
+        let number = |name| get(name)?.to_str()?.parse::<u64>().ok();
+        // Set for another process, such as a parent of this one.
+        let is_others = number("WATCHDOG_PID").is_some_and(|watched| watched != u64::from(pid));
+        let micros = number("WATCHDOG_USEC").filter(|micros| *micros > 1 && !is_others);
+        let watchdog = micros.map(|micros| Duration::from_micros(micros / 2));
+        Ok(Some(Found { socket, watchdog }))
+    }
+
+    /// Makes the task that sends notifications in their order, and those of the watchdog. Must be
+    /// called within a runtime.
+    fn send_all(
+        self,
+        mut notifications: mpsc::UnboundedReceiver<String>,
+    ) -> io::Result<impl Future<Output = ()> + use<>> {
+        let socket = tokio::net::UnixDatagram::from_std(self.socket)?;
+        let mut watchdog = self.watchdog.map(|every| {
+            let mut ticks = interval(every);
+            // One after a stall is enough.
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        });
+        Ok(async move {
+            let mut failing = false;
+            loop {
+                let lines = tokio::select! {
+                    lines = notifications.recv() => match lines {
+                        Some(lines) => lines,
+                        None => break,
+                    },
+                    () = tick(watchdog.as_mut()) => "WATCHDOG=1\n".to_owned(),
+                };
+                // Waits while the manager does not read, and the control thread goes on meanwhile.
+                let sent = socket.send(lines.as_bytes()).await;
+                if let Err(error) = &sent
+                    && !failing
+                {
+                    tracing::warn!("the service manager cannot be notified: {error}");
+                }
+                failing = sent.is_err();
+            }
+        })
+    }
+}
+
+/// Returns the address that `NOTIFY_SOCKET` names; `None` if it is of another kind.
+fn address(name: &OsStr) -> Option<io::Result<SocketAddr>> {
+    match name.as_bytes() {
+        [b'@', name @ ..] => Some(SocketAddr::from_abstract_name(name)),
+        [b'/', ..] => Some(SocketAddr::from_pathname(name)),
+        _ => None,
+    }
+}
+
+/// Waits for the next tick; for ever if there are none.
+async fn tick(ticks: Option<&mut Interval>) {
+    match ticks {
+        Some(ticks) => drop(ticks.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Service manager, as the daemon sees it.
+#[derive(Debug)]
+struct Manager {
+    queue: mpsc::UnboundedSender<String>,
+    /// Reloads that go on.
+    reloads: AtomicU32,
+    /// Status before the first of those reloads.
+    last_status: Mutex<String>,
+}
+
+impl Manager {
+    /// Makes a manager, and the queue of its notifications.
+    fn new() -> (Manager, mpsc::UnboundedReceiver<String>) {
+        let (queue, notifications) = mpsc::unbounded_channel();
+        let manager = Manager {
+            queue,
+            reloads: AtomicU32::new(0),
+            last_status: Mutex::default(),
+        };
+        (manager, notifications)
+    }
+
+    fn notify(&self, lines: fmt::Arguments<'_>) {
+        // The task ends with the runtime only.
+        let _ = self.queue.send(lines.to_string());
+    }
+
+    fn ready(&self, status: &str) {
+        self.remember(status);
+        self.notify(format_args!("READY=1\nSTATUS={status}\n"));
+    }
+
+    fn status(&self, status: &str) {
+        self.remember(status);
+        self.notify(format_args!("STATUS={status}\n"));
+    }
+
+    fn remember(&self, status: &str) {
+        assert!(
+            !status.contains('\n'),
+            "a line ends a notification's variable"
+        );
+        let mut last = self
+            .last_status
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        status.clone_into(&mut last);
+    }
+
+    fn stopping(&self, within: Duration) {
+        let micros = (within + END_SLACK).as_micros();
+        self.notify(format_args!(
+            "STOPPING=1\nSTATUS=finishing requests in flight\nEXTEND_TIMEOUT_USEC={micros}\n"
+        ));
+    }
+
+    fn reload_begins(&self) {
+        if self.reloads.fetch_add(1, Ordering::Relaxed) == 0 {
+            let micros = read_clock(libc::CLOCK_MONOTONIC).0 / 1000;
+            self.notify(format_args!(
+                "RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reading the configuration again\n"
+            ));
+        }
+    }
+
+    fn reload_ends(&self) {
+        if self.reloads.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let last = self
+                .last_status
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.notify(format_args!("READY=1\nSTATUS={last}\n"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Environment with these variables.
+    fn variables<'a>(set: &'a [(&'a str, &'a OsStr)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        |name| {
+            let variable = set.iter().find(|(set, _)| *set == name);
+            variable.map(|(_, value)| (*value).to_owned())
+        }
+    }
+
+    /// Socket of a manager at a path, with the directory that it is in.
+    fn manager() -> (tempfile::TempDir, UnixDatagram, OsString) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a free path");
+        let patience = Some(Duration::from_secs(30));
+        socket.set_read_timeout(patience).expect("not zero");
+        (dir, socket, path.into())
+    }
+
+    /// Waits for the next notification.
+    fn receive(socket: &UnixDatagram) -> String {
+        let mut lines = [0; 4096];
+        let len = socket.recv(&mut lines).expect("a notification");
+        String::from_utf8(lines[..len].to_vec()).expect("text")
+    }
+
+    #[test]
+    fn a_manager_is_found_by_path_or_abstract_name_and_nothing_else() {
+        let (_dir, socket, path) = manager();
+        let found = Found::by(variables(&[("NOTIFY_SOCKET", &path)]), 7);
+        let found = found.expect("it listens").expect("it is set");
+        assert_eq!(found.watchdog, None);
+        found.socket.send(b"READY=1").expect("it is connected");
+        assert_eq!(receive(&socket), "READY=1");
+
+        let name = format!("@tidegate-test-{}", std::process::id());
+        let address = address(name.as_ref()).expect("abstract").expect("short");
+        let socket = UnixDatagram::bind_addr(&address).expect("a free name");
+        let found = Found::by(variables(&[("NOTIFY_SOCKET", name.as_ref())]), 7);
+        let found = found.expect("it listens").expect("it is set");
+        found.socket.send(b"READY=1").expect("it is connected");
+        assert_eq!(receive(&socket), "READY=1");
+
+        for none in [&[][..], &[("NOTIFY_SOCKET", OsStr::new(""))]] {
+            assert!(Found::by(variables(none), 7).expect("none").is_none());
+        }
+        for (wrong, why) in [
+            ("vsock:2:1234", "neither an absolute path"),
+            ("run/notify", "neither an absolute path"),
+            ("/nonexistent/notify", "No such file"),
+        ] {
+            let wrong = [("NOTIFY_SOCKET", OsStr::new(wrong))];
+            let error = Found::by(variables(&wrong), 7).expect_err("refused");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_watchdog_is_notified_at_half_of_its_time_if_it_is_this_process_s() {
+        let (_dir, _socket, path) = manager();
+        for (micros, pid, expected) in [
+            ("3000000", None, Some(Duration::from_millis(1500))),
+            ("3000000", Some("7"), Some(Duration::from_millis(1500))),
+            ("3000000", Some("8"), None),
+            ("0", None, None),
+            ("1", None, None),
+            ("soon", None, None),
+        ] {
+            let mut set = vec![
+                ("NOTIFY_SOCKET", &*path),
+                ("WATCHDOG_USEC", micros.as_ref()),
+            ];
+            set.extend(pid.map(|pid| ("WATCHDOG_PID", OsStr::new(pid))));
+            let found = Found::by(variables(&set), 7).expect("it listens");
+            assert_eq!(
+                found.expect("it is set").watchdog,
+                expected,
+                "{micros} {pid:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn notifications_come_in_order_and_reloads_that_overlap_are_one() {
+        let (manager, mut notifications) = Manager::new();
+        manager.status("opening disks");
+        manager.ready("serving 2 VMs on 1 device");
+        manager.reload_begins();
+        manager.reload_begins();
+        manager.reload_ends();
+        manager.reload_ends();
+        manager.stopping(Duration::from_secs(60));
+        let mut next = || notifications.try_recv().expect("one more");
+        assert_eq!(next(), "STATUS=opening disks\n");
+        assert_eq!(next(), "READY=1\nSTATUS=serving 2 VMs on 1 device\n");
+        let reloading = next();
+        let time = reloading
+            .lines()
+            .nth(1)
+            .and_then(|line| line.strip_prefix("MONOTONIC_USEC="));
+        let micros: u64 = time.expect("a time").parse().expect("a number");
+        let now = read_clock(libc::CLOCK_MONOTONIC).0 / 1000;
+        assert!(reloading.starts_with("RELOADING=1\n"), "{reloading}");
+        assert!((1..=now).contains(&micros), "{micros} {now}");
+        assert_eq!(next(), "READY=1\nSTATUS=serving 2 VMs on 1 device\n");
+        assert_eq!(
+            next(),
+            "STOPPING=1\nSTATUS=finishing requests in flight\nEXTEND_TIMEOUT_USEC=70000000\n"
+        );
+        assert!(notifications.try_recv().is_err(), "no more");
+    }
+
+    #[test]
+    fn a_manager_that_does_not_read_stops_nothing_and_gets_all_once_it_does() {
+        let (_dir, socket, path) = manager();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let (manager, notifications) = Manager::new();
+        let found = Found::by(variables(&[("NOTIFY_SOCKET", &path)]), 7);
+        let found = found.expect("it listens").expect("it is set");
+        // More than the socket holds (net.unix.max_dgram_qlen is 10, or up to 512 elsewhere).
+        let many = 2000;
+        let sending = runtime.block_on(async {
+            let sending = tokio::spawn(found.send_all(notifications).expect("a runtime"));
+            for i in 0..many {
+                manager.status(&i.to_string());
+                // The thread goes on, whether the manager reads or not.
+                tokio::task::yield_now().await;
+            }
+            sending
+        });
+        let reader =
+            std::thread::spawn(move || (0..many).map(|_| receive(&socket)).collect::<Vec<_>>());
+        drop(manager);
+        runtime.block_on(sending).expect("it ends in order");
+        let received = reader.join().expect("all of them");
+        let expected: Vec<_> = (0..many).map(|i| format!("STATUS={i}\n")).collect();
+        assert_eq!(received, expected);
+    }
+}
