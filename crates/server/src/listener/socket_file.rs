@@ -1,11 +1,13 @@
 //! File of a unix socket between its bind and its rename, in a directory whose owner may be
 //! hostile.
 
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+
+use crate::ring::sys;
 
 /// File of a unix socket, held by a descriptor.
 ///
@@ -23,10 +25,7 @@ impl SocketFile {
     /// If a system call fails, or if the file is not the only link of a socket: it was replaced. A
     /// hard link of another directory's socket has two.
     pub(super) fn open(path: &Path) -> io::Result<SocketFile> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
-            .open(path)?;
+        let file = sys::open_reference(path)?;
         let meta = file.metadata()?;
         if !meta.file_type().is_socket() || meta.nlink() != 1 {
             return Err(io::Error::other(

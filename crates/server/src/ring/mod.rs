@@ -631,7 +631,8 @@ impl Ring {
         // SAFETY: a message header of zeroes is valid: no name, no control data, no vectors.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = list.cast_mut();
-        message.msg_iovlen = n as usize;
+        // musl's is an `int`.
+        message.msg_iovlen = n as _;
         // Never reallocates: the capacity was checked above.
         self.messages.push(message);
         self.messages.last_mut().expect("just pushed")

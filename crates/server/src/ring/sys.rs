@@ -15,7 +15,7 @@ mod accounts;
 mod unix_sockets;
 
 pub use accounts::{group_id, overflow_user, own_user, user_id};
-pub use unix_sockets::{is_listened_on, peer_groups};
+pub use unix_sockets::{is_listened_on, open_reference, peer_groups};
 
 /// Idle time after which the kernel sends keepalive probes on a TCP connection (`TCP_KEEPIDLE`).
 pub const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -498,12 +498,14 @@ pub fn lower_process() {
     // thread, and later threads inherit it.
     const IOPRIO_WHO_PROCESS: libc::c_int = 1;
     const IOPRIO_IDLE: libc::c_int = 3 << 13;
-    let parameters = libc::sched_param { sched_priority: 0 };
+    // The kernel's `struct sched_param`; musl's has more, and its function sets nothing.
+    let no_priority: libc::c_int = 0;
     // SAFETY: the calls take the parameters, which are ours, and else no memory. A refusal leaves
     // the priority as it was.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, 19);
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters);
+        let set = libc::SYS_sched_setscheduler;
+        libc::syscall(set, 0, libc::SCHED_IDLE, &raw const no_priority);
         libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
     }
 }

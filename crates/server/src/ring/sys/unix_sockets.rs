@@ -1,5 +1,7 @@
-//! Unix sockets: whether a process listens, and groups of a peer.
+//! Unix sockets: whether a process listens, groups of a peer, and their files.
 
+use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -53,6 +55,22 @@ fn connect(socket: &OwnedFd, address: &libc::sockaddr_un) -> io::Result<()> {
     let len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
     // SAFETY: `pointer` and `len` describe `address`, which outlives the call.
     check(unsafe { libc::connect(socket.as_raw_fd(), pointer, len) })
+}
+
+/// Opens a file of any kind, such as that of a socket, as a reference that neither reads nor writes
+/// (`O_PATH`); a symbolic link is not followed. The standard library leaves the flag out with musl,
+/// where it counts as an access mode.
+///
+/// # Errors
+/// The error of `open(2)`.
+pub fn open_reference(path: &Path) -> io::Result<File> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a zero byte and outlives the call.
+    let fd = unsafe { libc::open(path.as_ptr(), flags) };
+    check(fd)?;
+    // SAFETY: the call has just opened the descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
 /// Returns the supplementary groups that the peer of a connected unix socket had when it connected
