@@ -112,6 +112,43 @@ durability: build ## Cut the power under the daemon's disk: FUSE, and as root ex
 	@cargo build --release --locked --package tidegate-server --example vhost_driver
 	@scripts/durability --tidegate $(TIDEGATE) --driver $(CARGO_TARGET_DIR)/release/examples/vhost_driver $(ARGS)
 
+##@ Packaging it
+
+.PHONY: release
+release: ## Make package, static binary, container image, checksums and SBOM in target/dist
+	@scripts/setup package
+	@scripts/package all
+
+.PHONY: deb
+deb: ## Make the Debian package, target/dist/tidegate_*.deb
+	@scripts/setup build
+	@scripts/package deb
+
+.PHONY: static
+static: ## Make the static binary (musl), target/dist/tidegate-*-x86_64-unknown-linux-musl
+	@scripts/setup package
+	@scripts/package static
+
+.PHONY: container
+container: ## Make the container image by buildah, podman or docker
+	@scripts/setup package
+	@scripts/package container
+
+.PHONY: test-deb
+test-deb: ## Install, upgrade, remove and purge the Debian package in a root file system of its own, as root
+	@scripts/setup package
+	@scripts/package --debug deb
+	@scripts/test-deb target/dist/*.deb
+
+.PHONY: test-boot
+test-boot: test-deb ## Boot Debian with systemd in QEMU and use the package there, as root; some minutes
+	@scripts/setup test
+	@scripts/test-boot target/dist/*.deb
+
+.PHONY: test-static
+test-static: build static ## Compare what the static binary simulates with what the other one does
+	@scripts/compare-builds $(TIDEGATE) target/dist/tidegate-*-x86_64-unknown-linux-musl --quick
+
 ##@ Measuring it
 
 .PHONY: bench

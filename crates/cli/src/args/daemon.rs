@@ -56,7 +56,7 @@ pub(crate) enum VmCommand {
       --reservation \"120 IOPS\"
   tidegate vm add dss --disk \"path=dss.raw\" --disk \"export=logs,path=logs.raw\"
   tidegate vm add nightly --background --disk \"path=nightly.raw,read_only=true\"
-  tidegate vm add web --disk \"path=/shared/web.raw,incoming=true\"   a guest migrates here
+  tidegate vm add web --disk \"path=/shared/web.raw,incoming=true\"  migrates here
   tidegate vm add --file vm.toml --persist       [[vm]] tables in a file"
     )]
     Add(Box<AddArgs>),

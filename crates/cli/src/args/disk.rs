@@ -25,8 +25,8 @@ pub(crate) enum DiskCommand {
                       one is missing, the daemon creates no empty one, because its file system may \
                       just not be mounted. Restore the file; or, if it is lost and you want a new, \
                       empty disk, forget the old one. No file is touched.\n\nExamples:
-  tidegate disk forget oltp                               in a running daemon
-  tidegate disk forget oltp --config /etc/tidegate.toml   without the daemon"
+  tidegate disk forget oltp                 in a running daemon
+  tidegate disk forget oltp --config /etc/tidegate/tidegate.toml  no daemon runs"
     )]
     Forget {
         /// Export name of the disk, or the absolute path of its file

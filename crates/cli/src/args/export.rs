@@ -27,7 +27,7 @@ pub(crate) enum ExportCommand {
                       line follows, so that they can be pasted behind qemu-system-x86_64 ... \\. \
                       -o json has them as a list.\n\nExamples:
   tidegate export qemu db
-  tidegate export qemu db --config /etc/tidegate.toml
+  tidegate export qemu db --config /etc/tidegate/tidegate.toml
   disks=$(tidegate export qemu db) &&
       eval \"qemu-system-x86_64 -m 1G -accel kvm $disks\"
   tidegate export qemu db --memory \"4 GiB\"        for a vhost-user disk"

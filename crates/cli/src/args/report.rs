@@ -12,7 +12,7 @@ use clap::{Args as ClapArgs, ValueHint};
                         force now. Times are as for `history`.\n\nExamples:
   tidegate report --last 1h
   tidegate report --last 1d day.html
-  tidegate report --from 2026-11-28T14:00:00Z --to 2026-11-28T14:30:00Z incident.html"
+  tidegate report --from 2026-11-28T14:00:00Z --to 2026-11-28T14:30:00Z out.html"
 )]
 pub(crate) struct ReportArgs {
     /// File to write

@@ -1,4 +1,4 @@
-//! What packages install, held against the programs that read it: manual pages, the unit, the
+//! Files that packages install, held against the programs that read them: manual pages, units, the
 //! configuration.
 
 use std::fs;
