@@ -32,6 +32,9 @@ use crate::ring::read_clock;
 /// Time beyond the deadline of an orderly end within which the process ends.
 const END_SLACK: Duration = Duration::from_secs(10);
 
+/// Pause before another attempt at a manager that does not read.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+
 /// Manager of this process; empty if there is none, or if this program does not serve it.
 static MANAGER: OnceLock<Manager> = OnceLock::new();
 
@@ -47,8 +50,7 @@ pub fn connect() -> Result<(), ConnectError> {
         return Ok(());
     };
     let (manager, notifications) = Manager::new();
-    let sending = found.send_all(notifications);
-    tokio::spawn(sending.map_err(ConnectError::Runtime)?);
+    tokio::spawn(found.send_all(notifications));
     assert!(MANAGER.set(manager).is_ok(), "connected twice");
     Ok(())
 }
@@ -100,15 +102,14 @@ pub enum ConnectError {
     /// A system call failed.
     #[error("NOTIFY_SOCKET is {0:?}: {1}")]
     Io(OsString, io::Error),
-    /// The runtime cannot register the socket.
-    #[error("the socket of NOTIFY_SOCKET cannot be waited for: {0}")]
-    Runtime(io::Error),
 }
 
 /// Service manager as the environment describes it.
 #[derive(Debug)]
 struct Found {
+    /// Not connected: confined threads can write to what is open, and may send to no address.
     socket: UnixDatagram,
+    address: SocketAddr,
     /// Interval of the watchdog's notifications, half of what the manager waits.
     watchdog: Option<Duration>,
 }
@@ -124,53 +125,63 @@ impl Found {
             Some(Err(error)) => return Err(ConnectError::Io(name, error)),
             None => return Err(ConnectError::Address(name)),
         };
-        let connected = UnixDatagram::unbound().and_then(|socket| {
-            socket.connect_addr(&address)?;
+        let opened = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;
+            // Finds out whether somebody is there; the connection ends with its socket.
+            UnixDatagram::unbound()?.connect_addr(&address)?;
             Ok(socket)
         });
-        let socket = connected.map_err(|error| ConnectError::Io(name, error))?;
+        let socket = opened.map_err(|error| ConnectError::Io(name, error))?;
         let number = |name| get(name)?.to_str()?.parse::<u64>().ok();
         // Set for another process, such as a parent of this one.
         let is_others = number("WATCHDOG_PID").is_some_and(|watched| watched != u64::from(pid));
         let micros = number("WATCHDOG_USEC").filter(|micros| *micros > 1 && !is_others);
         let watchdog = micros.map(|micros| Duration::from_micros(micros / 2));
-        Ok(Some(Found { socket, watchdog }))
+        Ok(Some(Found {
+            socket,
+            address,
+            watchdog,
+        }))
     }
 
-    /// Makes the task that sends notifications in their order, and those of the watchdog. Must be
-    /// called within a runtime.
-    fn send_all(
-        self,
-        mut notifications: mpsc::UnboundedReceiver<String>,
-    ) -> io::Result<impl Future<Output = ()> + use<>> {
-        let socket = tokio::net::UnixDatagram::from_std(self.socket)?;
+    /// Sends notifications in their order, and those of the watchdog, until their queue is closed.
+    async fn send_all(self, mut notifications: mpsc::UnboundedReceiver<String>) {
         let mut watchdog = self.watchdog.map(|every| {
             let mut ticks = interval(every);
             // One after a stall is enough.
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
-        Ok(async move {
-            let mut failing = false;
-            loop {
-                let lines = tokio::select! {
-                    lines = notifications.recv() => match lines {
-                        Some(lines) => lines,
-                        None => break,
-                    },
-                    () = tick(watchdog.as_mut()) => "WATCHDOG=1\n".to_owned(),
-                };
-                // Waits while the manager does not read, and the control thread goes on meanwhile.
-                let sent = socket.send(lines.as_bytes()).await;
-                if let Err(error) = &sent
-                    && !failing
-                {
-                    tracing::warn!("the service manager cannot be notified: {error}");
-                }
-                failing = sent.is_err();
+        let mut failing = false;
+        loop {
+            let lines = tokio::select! {
+                lines = notifications.recv() => match lines {
+                    Some(lines) => lines,
+                    None => break,
+                },
+                () = tick(watchdog.as_mut()) => "WATCHDOG=1\n".to_owned(),
+            };
+            let sent = self.send(&lines).await;
+            if let Err(error) = &sent
+                && !failing
+            {
+                tracing::warn!("the service manager cannot be notified: {error}");
             }
-        })
+            failing = sent.is_err();
+        }
+    }
+
+    /// Sends a notification. Waits while the manager does not read, and other tasks go on.
+    async fn send(&self, lines: &str) -> io::Result<()> {
+        loop {
+            match self.socket.send_to_addr(lines.as_bytes(), &self.address) {
+                // A socket that is not connected counts as writable, so there is no event.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+                sent => return sent.map(drop),
+            }
+        }
     }
 }
 
@@ -289,6 +300,12 @@ mod tests {
         (dir, socket, path.into())
     }
 
+    /// Sends a notification that the manager has room for.
+    fn send(found: &Found, lines: &str) {
+        let sent = found.socket.send_to_addr(lines.as_bytes(), &found.address);
+        sent.expect("it listens");
+    }
+
     /// Waits for the next notification.
     fn receive(socket: &UnixDatagram) -> String {
         let mut lines = [0; 4096];
@@ -302,7 +319,7 @@ mod tests {
         let found = Found::by(variables(&[("NOTIFY_SOCKET", &path)]), 7);
         let found = found.expect("it listens").expect("it is set");
         assert_eq!(found.watchdog, None);
-        found.socket.send(b"READY=1").expect("it is connected");
+        send(&found, "READY=1");
         assert_eq!(receive(&socket), "READY=1");
 
         let name = format!("@tidegate-test-{}", std::process::id());
@@ -310,7 +327,7 @@ mod tests {
         let socket = UnixDatagram::bind_addr(&address).expect("a free name");
         let found = Found::by(variables(&[("NOTIFY_SOCKET", name.as_ref())]), 7);
         let found = found.expect("it listens").expect("it is set");
-        found.socket.send(b"READY=1").expect("it is connected");
+        send(&found, "READY=1");
         assert_eq!(receive(&socket), "READY=1");
 
         for none in [&[][..], &[("NOTIFY_SOCKET", OsStr::new(""))]] {
@@ -392,10 +409,10 @@ mod tests {
         let (manager, notifications) = Manager::new();
         let found = Found::by(variables(&[("NOTIFY_SOCKET", &path)]), 7);
         let found = found.expect("it listens").expect("it is set");
-        // More than the socket holds (net.unix.max_dgram_qlen is 10, or up to 512 elsewhere).
-        let many = 2000;
+        // More than the socket holds (net.unix.max_dgram_qlen, 10 by default).
+        let many = 500;
         let sending = runtime.block_on(async {
-            let sending = tokio::spawn(found.send_all(notifications).expect("a runtime"));
+            let sending = tokio::spawn(found.send_all(notifications));
             for i in 0..many {
                 manager.status(&i.to_string());
                 // The thread goes on, whether the manager reads or not.

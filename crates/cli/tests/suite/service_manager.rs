@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::nbd::Disk;
 use crate::common::{CONFIG, stderr, tidegate};
@@ -76,6 +76,15 @@ impl Manager {
             lines = self.next();
         }
         lines
+    }
+
+    /// Waits until the log has a text. It is written beside what the daemon does.
+    fn wait_for_log(&self, text: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.log().contains(text) {
+            assert!(Instant::now() < end, "no {text:?} in {}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     fn log(&self) -> String {
@@ -165,11 +174,11 @@ fn sockets_that_are_passed_are_those_of_the_listeners_with_their_addresses() {
     assert_eq!(manager.json(&["vm", "list"])[0]["name"], "oltp");
     ask_health(early);
     std::net::TcpStream::connect(address).expect("the daemon listens");
-    let log = manager.log();
-    assert!(log.contains(&format!("listening on {address}")), "{log}");
-    assert!(!log.contains("no listener of the configuration"), "{log}");
+    manager.wait_for_log(&format!("listening on {address}"));
     manager.terminate();
     assert!(manager.child.wait().expect("it ends").success());
+    let log = manager.log();
+    assert!(!log.contains("no listener of the configuration"), "{log}");
     assert!(path.exists(), "the file is the service manager's");
 }
 
@@ -208,15 +217,8 @@ fn a_passed_socket_of_another_kind_is_refused_and_one_of_nobody_is_said() {
     let names = [("LISTEN_FDNAMES", "tidegate.socket:nbd")];
     let manager = Manager::start(dir, CONFIG, &names, Some(sockets));
     assert_eq!(manager.next()[0], "READY=1");
-    let log = manager.log();
-    assert!(
-        log.contains("no listener of the configuration has the address"),
-        "{log}"
-    );
-    assert!(log.contains("other.sock"), "{log}");
+    manager.wait_for_log("no listener of the configuration has the address");
+    assert!(manager.log().contains("other.sock"), "{}", manager.log());
     // Its mode is the umask's, and the configuration's default is 0600.
-    assert!(
-        log.contains("nbd.sock: the socket of the service manager has the mode"),
-        "{log}"
-    );
+    manager.wait_for_log("nbd.sock: the socket of the service manager has the mode");
 }
