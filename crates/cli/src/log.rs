@@ -12,13 +12,19 @@
 //! number of lost lines, and with a full queue at the end its guard gives up after 100 ms with a
 //! `println!` that may block or panic.
 
+mod json;
+
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_report::printable_line;
+use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::args::LogFormat;
+pub(crate) use json::Json;
 
 /// Maximum number of waiting lines.
 const MAX_LINES: usize = 4096;
@@ -59,8 +65,8 @@ impl Shared {
         }
     }
 
-    /// Writes lines until the queue is closed and empty.
-    fn write(&self, out: &mut impl Write) {
+    /// Writes lines until the queue is closed and empty; `format` is theirs.
+    fn write(&self, out: &mut impl Write, format: LogFormat) {
         let mut queue = self.queue();
         loop {
             // All at once, so that the lock is not held while standard error blocks.
@@ -79,10 +85,12 @@ impl Shared {
                 let _ = out.write_all(&line);
             }
             if lost > 0 {
-                let _ = writeln!(
-                    out,
-                    "{lost} log lines lost, because standard error was not read in time"
-                );
+                let lost =
+                    format!("{lost} log lines lost, because standard error was not read in time");
+                let _ = match format {
+                    LogFormat::Text => writeln!(out, "{lost}"),
+                    LogFormat::Json => out.write_all(json::line(Level::WARN, &lost).as_bytes()),
+                };
             }
             queue = self.queue();
         }
@@ -107,16 +115,16 @@ fn one_line(line: &[u8]) -> Vec<u8> {
 pub(crate) struct Log(Arc<Shared>);
 
 impl Log {
-    /// Starts the thread that writes to `out`.
+    /// Starts the thread that writes to `out`, lines in `format`.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(crate) fn to(mut out: impl Write + Send + 'static) -> io::Result<Log> {
+    pub(crate) fn to(mut out: impl Write + Send + 'static, format: LogFormat) -> io::Result<Log> {
         let shared = Arc::new(Shared::default());
         let writer = shared.clone();
         std::thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || writer.write(&mut out))?;
+            .spawn(move || writer.write(&mut out, format))?;
         Ok(Log(shared))
     }
 
@@ -166,7 +174,14 @@ mod tests {
 
     /// Shows what was written.
     #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
+    pub(super) struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Page {
+        pub(super) fn text(&self) -> String {
+            let written = self.0.lock().expect("no test thread has panicked").clone();
+            String::from_utf8(written).expect("text")
+        }
+    }
 
     impl Write for Page {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
@@ -184,15 +199,14 @@ mod tests {
     #[test]
     fn every_line_is_written_in_order_before_the_log_is_gone() {
         let page = Page::default();
-        let log = Log::to(page.clone()).expect("a thread");
+        let log = Log::to(page.clone(), LogFormat::Text).expect("a thread");
         let mut lines = log.lines();
         for i in 0..1000 {
             writeln!(lines, "{i}").expect("never fails");
         }
         drop(log);
-        let written = page.0.lock().expect("no test thread has panicked").clone();
         let expected: String = (0..1000).map(|i| format!("{i}\n")).collect();
-        assert_eq!(String::from_utf8(written).expect("text"), expected);
+        assert_eq!(page.text(), expected);
     }
 
     #[test]
@@ -206,7 +220,7 @@ mod tests {
             .expect("never fails");
         lines.0.queue().closed = true;
         let mut out = Vec::new();
-        lines.0.write(&mut out);
+        lines.0.write(&mut out, LogFormat::Text);
         let written = String::from_utf8(out).expect("text");
         assert_eq!(written.lines().count(), 2, "{written:?}");
         let moves = |c: char| c.is_control() && c != '\n';
@@ -217,22 +231,32 @@ mod tests {
         );
     }
 
-    #[test]
-    fn lines_beyond_the_queue_are_counted_and_said() {
+    /// Fills a queue by three lines too many, and returns what is written.
+    fn overflown(line: &[u8], format: LogFormat) -> String {
         let shared = Shared::default();
         for _ in 0..MAX_LINES + 3 {
-            shared.push(b"x\n");
+            shared.push(line);
         }
         shared.queue().closed = true;
         let mut out = Vec::new();
-        shared.write(&mut out);
-        let written = String::from_utf8(out).expect("text");
+        shared.write(&mut out, format);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn lines_beyond_the_queue_are_counted_and_said() {
+        let written = overflown(b"x\n", LogFormat::Text);
+        let lines = written.lines().filter(|line| *line == "x");
+        assert_eq!(lines.count(), MAX_LINES);
+        let lost = "3 log lines lost, because standard error was not read in time";
+        assert!(written.ends_with(&format!("{lost}\n")), "{lost}");
+
+        let written = overflown(b"{}\n", LogFormat::Json);
+        let last = written.lines().last().expect("a line");
+        let last: serde_json::Value = serde_json::from_str(last).expect("JSON");
         assert_eq!(
-            written.lines().filter(|line| *line == "x").count(),
-            MAX_LINES
-        );
-        assert!(
-            written.ends_with("3 log lines lost, because standard error was not read in time\n")
+            (&last["level"], &last["message"]),
+            (&"warn".into(), &lost.into())
         );
     }
 }

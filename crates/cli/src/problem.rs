@@ -187,8 +187,23 @@ pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> anyhow::Error
     }
 }
 
+/// Error that is in the log already and not printed once more.
+#[derive(Debug)]
+pub(crate) struct Logged;
+
+impl fmt::Display for Logged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the log has the error")
+    }
+}
+
+impl std::error::Error for Logged {}
+
 /// Prints an error on standard error.
 pub(crate) fn report(error: &anyhow::Error) {
+    if error.is::<Logged>() {
+        return;
+    }
     // A closed standard error leaves no way to report, so a failure is ignored.
     let text = Style::Plain.group_digits(&text(error));
     let text = printable(&text);

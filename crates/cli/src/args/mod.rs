@@ -100,7 +100,7 @@ pub(crate) use what_if::{ObjectivePart, WhatIfArgs};
   tidegate vm set oltp --reservation \"120 IOPS\"
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate vm add dss --disk \"path=dss.raw,size=20 GiB,create=sparse\"
-  tidegate top                        devices, VMs and their promises, on a screen
+  tidegate top                        devices, VMs and promises, on a screen
   tidegate stats --follow             throughput and latency of each VM
   tidegate report --last 1h           the last hour as a page for a browser"
 )]
@@ -300,7 +300,7 @@ pub(crate) enum Command {
                       SIGINT. With --fd, the process ends once its front-end has \
                       gone.\n\nExamples:
   tidegate vhost-user-blk --socket-path web.sock --blk-file web.raw
-  tidegate vhost-user-blk --socket-path db.sock --blk-file /dev/vg0/db --read-only
+  tidegate vhost-user-blk --socket-path db.sock --blk-file /dev/sdb --read-only
   tidegate vhost-user-blk --print-capabilities"
     )]
     VhostUserBlk(VhostUserBlkArgs),
@@ -364,7 +364,7 @@ pub(crate) enum Command {
                       --config.\n\nExamples:
   tidegate export libvirt db > db.xml && virsh attach-device db db.xml --config
   tidegate export qemu db
-  tidegate export qemu db --config /etc/tidegate.toml -o json"
+  tidegate export qemu db --config /etc/tidegate/tidegate.toml -o json"
     )]
     Export(ExportCommand),
     /// Deadline transfers: amounts of data that a VM is to move by a deadline
@@ -595,6 +595,15 @@ pub(crate) enum LogLevel {
     Info,
     Debug,
     Trace,
+}
+
+/// Format of the log of `serve`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    Text,
+    /// A JSON object a line, for programs
+    Json,
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, ValueHint};
 
 use super::objective_parts::PartArgs;
 use super::value::parse_size;
-use super::{Content, LogLevel};
+use super::{Content, LogFormat, LogLevel};
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
@@ -76,6 +76,15 @@ pub(crate) struct ServeArgs {
         value_name = "LEVEL"
     )]
     pub(crate) log: LogLevel,
+    /// Format of the log
+    #[arg(
+        long,
+        value_enum,
+        default_value = "text",
+        env = "TIDEGATE_LOG_FORMAT",
+        value_name = "FORMAT"
+    )]
+    pub(crate) log_format: LogFormat,
 }
 
 /// Place where NBD clients connect.

@@ -1,20 +1,32 @@
 //! Process of a daemon: its log and runtime, and signals while it starts.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
+use std::panic::PanicHookInfo;
 
 use anyhow::{Context, Result};
-use tidegate_server::config::Config;
+use tidegate_config::diagnostic::Severity;
+use tidegate_server::config::{Config, ConfigErrors, Diagnostic};
 use tidegate_server::daemon::{Daemon, Signals, StartError, Stopped, wait_for_forced_end};
 use tokio::task::JoinHandle;
 use tracing::Level;
 
-use crate::args::LogLevel;
-use crate::log::Log;
+use crate::args::{LogFormat, LogLevel};
+use crate::log::{Json, Log};
+use crate::problem::{self, Logged};
 
 /// Runs a daemon on a runtime of its own, with a log on standard error.
-pub(super) fn run(log: LogLevel, serving: impl Future<Output = Result<Stopped>>) -> Result<()> {
-    let written = Log::to(std::io::stderr()).context("cannot start a thread for the log")?;
-    start_log(log, &written);
+///
+/// # Errors
+/// That of the daemon; a [`Logged`] one in its place if programs read the log.
+pub(super) fn run(
+    log: LogLevel,
+    format: LogFormat,
+    serving: impl Future<Output = Result<Stopped>>,
+) -> Result<()> {
+    let written =
+        Log::to(std::io::stderr(), format).context("cannot start a thread for the log")?;
+    start_log(log, format, &written);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -28,7 +40,37 @@ pub(super) fn run(log: LogLevel, serving: impl Future<Output = Result<Stopped>>)
     // Dropping the runtime would wait for its blocking threads, one of which may hang in a file
     // system call even after an orderly end.
     runtime.shutdown_background();
-    stopped.map(drop)
+    match (stopped, format) {
+        (Err(error), LogFormat::Json) => {
+            log_error(&error);
+            Err(Logged.into())
+        }
+        (stopped, _) => stopped.map(drop),
+    }
+}
+
+/// Logs an error that ends the daemon.
+fn log_error(error: &anyhow::Error) {
+    if let Some(ConfigErrors(errors)) = error.downcast_ref() {
+        return errors.iter().for_each(log_diagnostic);
+    }
+    let problem = problem::for_api(error);
+    let at = Some(problem.at).filter(|at| !at.is_empty());
+    tracing::error!(at, help = problem.allowed, "{}", problem.what);
+}
+
+/// Logs what a configuration was found to have.
+pub(super) fn log_diagnostic(found: &Diagnostic) {
+    let Diagnostic { what, allowed, .. } = found;
+    let at = Some(&*found.field).filter(|field| !field.is_empty());
+    let file = found.place.as_ref().map(|place| &*place.file);
+    let line = found.place.as_ref().map(|place| place.line);
+    let help = allowed.as_deref();
+    match found.severity {
+        Severity::Error => tracing::error!(at, file, line, help, "{what}"),
+        Severity::Warning => tracing::warn!(at, file, line, help, "{what}"),
+        Severity::Note => tracing::info!(at, file, line, help, "{what}"),
+    }
 }
 
 /// Signals that end a daemon. To be installed before the daemon has a socket: who finds the socket
@@ -106,7 +148,7 @@ async fn start_daemon(config: Config, signals: Signals) -> Result<Daemon, StartE
 }
 
 /// Installs the log, with colours on a terminal.
-fn start_log(level: LogLevel, log: &Log) {
+fn start_log(level: LogLevel, format: LogFormat, log: &Log) {
     let level = match level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -116,13 +158,34 @@ fn start_log(level: LogLevel, log: &Log) {
     };
     let colours = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .with_ansi(colours)
         .with_writer(log.lines())
         // Internal errors are printed with `eprintln!`, which panics if standard error is closed.
         // A panic in an event loop would take down the disks that it serves.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => {
+            subscriber.event_format(Json).init();
+            std::panic::set_hook(Box::new(log_panic));
+        }
+    }
+}
+
+/// Logs a panic, with a backtrace if `RUST_BACKTRACE` asks for one.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let location = panic.location().map(ToString::to_string);
+    let thread = std::thread::current();
+    let backtrace = Backtrace::capture();
+    let captured = backtrace.status() == BacktraceStatus::Captured;
+    tracing::error!(
+        location,
+        thread = thread.name(),
+        backtrace = captured.then(|| backtrace.to_string()),
+        "panicked: {}",
+        panic.payload_as_str().unwrap_or("a value that is no text")
+    );
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::daemon_process::{self, EndSignals};
 use super::runtime_directory::RuntimeDirectory;
-use crate::args::ServeArgs;
+use crate::args::{LogFormat, ServeArgs};
 use crate::file_kind::FileKind;
 use crate::output::{self, Output};
 use crate::problem::Problem;
@@ -34,8 +34,11 @@ pub(super) fn run(args: &ServeArgs, out: Output) -> Result<()> {
         let help = "a configuration file has the objective of each VM in [vm.objective]";
         return Err(problem.help(help).into());
     }
-    let loaded = config::load(file).map_err(|errors| refused(errors, file))?;
-    daemon_process::run(args.log, serve(told(loaded), || Ok(())))
+    let format = args.log_format;
+    daemon_process::run(args.log, format, async {
+        let loaded = config::load(file).map_err(|errors| refused(errors, file))?;
+        serve(told(loaded, format), format, || Ok(())).await
+    })
 }
 
 /// Serves the disks of the options, and prints how they are attached.
@@ -44,30 +47,35 @@ fn serve_disks(args: &ServeArgs, out: Output) -> Result<()> {
     if args.print_config {
         return Ok(out.verbatim(&made.text)?);
     }
-    let config = told(config::parse(&made.text, of_disks::NAME, Path::new(""))?);
-    of_disks::check_disks(&config)?;
-    let directory = made.directory.map(RuntimeDirectory::create).transpose()?;
-    let served = config.clone();
-    let serving = async move {
-        let stopped = serve(config, || Ok(out.verbatim(&attach_lines::lines(&served)?)?));
-        let stopped = stopped.await;
+    let format = args.log_format;
+    daemon_process::run(args.log, format, async {
+        let loaded = config::parse(&made.text, of_disks::NAME, Path::new(""))?;
+        let config = told(loaded, format);
+        of_disks::check_disks(&config)?;
+        let directory = made.directory.map(RuntimeDirectory::create).transpose()?;
+        let served = config.clone();
+        let serving = || Ok(out.verbatim(&attach_lines::lines(&served)?)?);
+        let stopped = serve(config, format, serving).await;
         // Once the sockets in it are gone, also where the process then ends at once.
         drop(directory);
         stopped
-    };
-    daemon_process::run(args.log, serving)
+    })
 }
 
-/// Prints warnings and notes of a configuration.
-fn told(loaded: Loaded) -> Config {
-    warn(&loaded.warnings);
-    warn(&loaded.notes);
+/// Prints or logs warnings and notes of a configuration.
+fn told(loaded: Loaded, format: LogFormat) -> Config {
+    warn(&loaded.warnings, format);
+    warn(&loaded.notes, format);
     loaded.config
 }
 
 /// Runs the daemon and its control API until they stop. `serving` is called once its disks are
 /// served.
-async fn serve(config: Config, serving: impl FnOnce() -> Result<()>) -> Result<Stopped> {
+async fn serve(
+    config: Config,
+    format: LogFormat,
+    serving: impl FnOnce() -> Result<()>,
+) -> Result<Stopped> {
     let signals = EndSignals::install()?;
     let forced_end = daemon_process::forced_end(&config)?;
     if let Err(error) = service_manager::connect() {
@@ -90,10 +98,8 @@ async fn serve(config: Config, serving: impl FnOnce() -> Result<()>) -> Result<S
     };
     // After the restore, because the objectives of restored VMs have to fit the devices, too.
     let served = daemon.handle();
-    warn(&feasibility::warnings(
-        &served.devices().configs(),
-        &served.vms().configs(),
-    ));
+    let (configs, vm_configs) = (served.devices().configs(), served.vms().configs());
+    warn(&feasibility::warnings(&configs, &vm_configs), format);
     tracing::info!(devices, vms, "serving");
     serving()?;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -164,10 +170,13 @@ fn tell_default_policy(config: &Config) {
     );
 }
 
-/// Prints warnings and notes on standard error.
-fn warn(warnings: &[Diagnostic]) {
+/// Prints warnings and notes on standard error, or logs them if programs read the log.
+fn warn(warnings: &[Diagnostic], format: LogFormat) {
     for warning in warnings {
-        output::tell(format_args!("{warning}\n"));
+        match format {
+            LogFormat::Text => output::tell(format_args!("{warning}\n")),
+            LogFormat::Json => daemon_process::log_diagnostic(warning),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use tidegate_server::listener::{BindError, InheritError, OwnSocket};
 
 use super::daemon_process::{self, EndSignals};
 use super::own_disk;
-use crate::args::{Content, VhostUserBlkArgs};
+use crate::args::{Content, LogFormat, VhostUserBlkArgs};
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -62,7 +62,7 @@ pub(super) fn run(args: &VhostUserBlkArgs, out: Output) -> Result<()> {
             .into());
     };
     let config = config(path, args);
-    daemon_process::run(args.log, serve(config, socket))
+    daemon_process::run(args.log, LogFormat::Text, serve(config, socket))
 }
 
 /// Socket that the options name.

@@ -122,9 +122,19 @@ impl Daemon {
         if fs::hard_link(built, &program).is_err() {
             fs::copy(built, &program).expect("room for the binary");
         }
+        Daemon::start_by(Command::new(program).uid(user).gid(user), scratch, config)
+    }
+
+    /// Serves `config` with variables of the environment.
+    pub(crate) fn start_with(variables: &[(&str, &str)], config: &str) -> Daemon {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.envs(variables.iter().copied());
+        Daemon::start_by(&mut command, Scratch::new(), config)
+    }
+
+    fn start_by(program: &mut Command, scratch: Scratch, config: &str) -> Daemon {
         write_config(&scratch, config);
-        let mut command = Command::new(program);
-        let mut daemon = Daemon::spawn_by(command.uid(user).gid(user), scratch);
+        let mut daemon = Daemon::spawn_by(program, scratch);
         if let Err(status) = daemon.listens() {
             panic!("the daemon ended at once: {status}");
         }

@@ -3,10 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::control::{tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, wait_for};
 use crate::media::get;
-use crate::tool::arg;
+use crate::tool::{arg, json};
 
 /// Name of a disk as far as the configuration allows: no control characters, but quotes and marks
 /// of XML, shells and OpenMetrics, and a mark that turns the rest of a row around.
@@ -20,6 +22,11 @@ fn is_order(c: char) -> bool {
 }
 
 fn start() -> Daemon {
+    Daemon::start(&config())
+}
+
+/// Configuration with a disk of that name.
+fn config() -> String {
     let disk = Backing::Memory.disk("a", "1 MiB", "");
     let name = format!("export = '''{EXPORT}'''");
     let config = [
@@ -27,7 +34,7 @@ fn start() -> Daemon {
         "[[vm]]\nname = \"a\"\n".to_owned(),
         disk.replace("export = \"a\"", &name),
     ];
-    Daemon::start(&config.concat())
+    config.concat()
 }
 
 /// Asks for an export by the option that has no error reply, so that the refusal is logged.
@@ -111,4 +118,61 @@ fn a_request_with_a_hostile_name_is_refused_in_plain_text() {
     assert!(!error.contains(is_order), "{error:?}");
     assert!(!daemon.log().contains(is_order), "{:?}", daemon.log());
     daemon.stop();
+}
+
+#[test]
+fn every_line_of_a_busy_daemon_s_log_is_json_that_no_name_breaks() {
+    let variables = [("TIDEGATE_LOG_FORMAT", "json"), ("TIDEGATE_LOG", "trace")];
+    // A device without a VM, which a warning is about.
+    let idle = "[[device]]\nname = \"idle\"\nkind = \"memory\"\n";
+    let config = config().replace("name = \"a\"\n", "name = \"a\"\ndevice = \"disk\"\n");
+    let mut daemon = Daemon::start_with(&variables, &(config + idle));
+    let (vm, disk) = (
+        ["--device", "idle", "--disk"],
+        "export=\u{202e}x,size=1 MiB",
+    );
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..50).for_each(|_| ask_for(&daemon, ASKED)));
+        }
+        scope.spawn(|| {
+            for n in 0..5 {
+                let name = format!("vm-{n}");
+                let add = [&["vm", "add", &name][..], &vm, &[disk]].concat();
+                tidegate(&daemon, &add);
+                tidegate(&daemon, &["vm", "remove", &name]);
+            }
+        });
+    });
+    daemon.signal("TERM");
+    assert!(daemon.wait().success());
+    let log = daemon.log();
+    assert!(!log.contains(is_order), "{log:?}");
+    let lines: Vec<Value> = log.lines().map(json).collect();
+    let (mut asked, mut warned) = (0, 0);
+    for line in &lines {
+        let text = |key: &str| {
+            line[key]
+                .as_str()
+                .unwrap_or_else(|| panic!("{key} of {line}"))
+        };
+        assert!(
+            ["error", "warn", "info", "debug", "trace"].contains(&text("level")),
+            "{line}"
+        );
+        assert!(text("time").ends_with('Z'), "{line}");
+        if text("message").contains(&format!("{ASKED:?}")) {
+            assert!(text("peer").starts_with("uid "), "{line}");
+            asked += 1;
+        }
+        warned += u32::from(text("message").contains("no VM has a disk on it"));
+    }
+    assert!(asked > 0, "{log}");
+    assert!(warned > 0, "{log}");
+    assert!(lines.iter().any(|line| line["vm"] == "vm-4"), "{log}");
+    let ended = |line: &Value| {
+        let message = line["message"].as_str();
+        message.is_some_and(|message| message.starts_with("stopped: "))
+    };
+    assert!(lines.iter().any(ended), "{log}");
 }
