@@ -411,14 +411,13 @@ mod tests {
         let found = found.expect("it listens").expect("it is set");
         // More than the socket holds (net.unix.max_dgram_qlen, 10 by default).
         let many = 500;
-        let sending = runtime.block_on(async {
-            let sending = tokio::spawn(found.send_all(notifications));
+        let sending = runtime.spawn(found.send_all(notifications));
+        runtime.block_on(async {
             for i in 0..many {
                 manager.status(&i.to_string());
                 // The thread goes on, whether the manager reads or not.
                 tokio::task::yield_now().await;
             }
-            sending
         });
         let reader =
             std::thread::spawn(move || (0..many).map(|_| receive(&socket)).collect::<Vec<_>>());
