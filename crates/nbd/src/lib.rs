@@ -85,4 +85,5 @@ pub use request::{Command, Reason, Rejected, Request};
 pub use session::Session;
 pub use step::{Disconnect, Limits, Opened, Step};
 pub use tls::TlsMode;
+pub use transmission::TransmissionState;
 pub use wire::{NAME_LEN_MAX, REQUEST_LEN};

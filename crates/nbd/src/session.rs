@@ -26,7 +26,7 @@ use crate::output::Output;
 use crate::reply::ReplyStyle;
 use crate::step::{Disconnect, Limits, Step};
 use crate::tls::TlsMode;
-use crate::transmission::Transmission;
+use crate::transmission::{Transmission, TransmissionState};
 use crate::wire::REQUEST_LEN;
 
 /// Server side of one connection. The crate's documentation shows a driver's loop.
@@ -60,6 +60,38 @@ impl Session {
             limits,
             phase: Phase::Handshake(handshake),
             output,
+        }
+    }
+
+    /// Goes on with a session in the transmission phase that another process has begun. The input
+    /// begins with the first byte that the other session has not consumed, or with its
+    /// [`partial_header`](Session::partial_header).
+    ///
+    /// # Panics
+    /// The alignment is not a power of 2.
+    pub fn resumed(limits: Limits, state: &TransmissionState) -> Session {
+        let transmission = Transmission::resumed(state, limits.write_discard_max);
+        Session {
+            limits,
+            phase: Phase::Transmission(transmission),
+            output: Output::default(),
+        }
+    }
+
+    /// Returns what another process needs to go on with this session; `None` outside of the
+    /// transmission phase.
+    pub fn transmission_state(&self) -> Option<TransmissionState> {
+        match &self.phase {
+            Phase::Transmission(transmission) => Some(transmission.state()),
+            Phase::Handshake(_) | Phase::Closed(_) | Phase::Failed(_) => None,
+        }
+    }
+
+    /// Returns the bytes of a request header that were consumed and are not a whole header yet.
+    pub fn partial_header(&self) -> &[u8] {
+        match &self.phase {
+            Phase::Transmission(transmission) => transmission.partial_header(),
+            Phase::Handshake(_) | Phase::Closed(_) | Phase::Failed(_) => &[],
         }
     }
 
@@ -270,6 +302,62 @@ mod tests {
             prop_assert_eq!(&whole, &cut);
             prop_assert_eq!(&whole, &run_session(stream.chunks(1)));
             prop_assert!(!open || !whole.steps.is_empty());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn a_session_that_is_resumed_anywhere_goes_on_as_if_it_were_the_same(
+            messages in prop::collection::vec(message(), 1..12),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut stream = vec![0, 0, 0, 3];
+            crate::client::put_option(&mut stream, 7, &crate::testing::option_go("disk", &[]));
+            let handshake = stream.len();
+            stream.extend(messages.concat());
+            let cut = handshake + cut.index(stream.len() - handshake + 1);
+            // Steps of transmission, with the session replaced by its successor at `cut`.
+            let run = |cut: Option<usize>| {
+                let mut session = Session::with_tls(Limits::default(), TlsMode::Off);
+                let (mut at, mut end, mut steps) = (0, cut.unwrap_or(stream.len()), Vec::new());
+                loop {
+                    session.consume_output(session.output().len());
+                    let (used, step) = match session.handle(&stream[at..end], &TestExports) {
+                        Ok(handled) => handled,
+                        Err(fatal) => {
+                            // Positions in the stream count from where the session began.
+                            steps.push(format!("{:?}", std::mem::discriminant(&fatal)));
+                            return steps;
+                        }
+                    };
+                    at += used;
+                    match step {
+                        Step::NeedMore(_) if end == stream.len() => return steps,
+                        Step::NeedMore(_) => {
+                            let state = session.transmission_state().expect("after the handshake");
+                            at -= session.partial_header().len();
+                            session = Session::resumed(Limits::default(), &state);
+                            end = stream.len();
+                        }
+                        Step::Output | Step::Opened(_) => {}
+                        Step::Disconnect(_) => {
+                            steps.push("disconnect".to_owned());
+                            return steps;
+                        }
+                        Step::Request(request) => {
+                            if request.command == Command::Write {
+                                at = (at + request.len as usize).min(stream.len());
+                                end = end.max(at);
+                            }
+                            steps.push(format!("{request:?}"));
+                        }
+                        other => steps.push(format!("{other:?}")),
+                    }
+                }
+            };
+            prop_assert_eq!(run(None), run(Some(cut)));
         }
     }
 

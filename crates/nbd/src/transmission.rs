@@ -29,6 +29,27 @@ pub(crate) struct Transmission {
     header: Gather<REQUEST_LEN>,
 }
 
+/// Results of the negotiation of a session, and its position in the client's stream in the
+/// transmission phase, so that another process can go on with it. Bytes of a header that has not
+/// arrived whole are [`Session::partial_header`](crate::Session::partial_header).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmissionState {
+    /// Size of the export in bytes, as advertised.
+    pub size: u64,
+    /// Bytes of a rejected payload still to be discarded.
+    pub skip: u64,
+    /// Alignment of offsets and lengths in bytes, a power of 2.
+    pub block_min: u32,
+    /// Longest read or write in bytes.
+    pub payload_max: u32,
+    /// Transmission flags that the client was sent.
+    pub flags: u16,
+    /// Negotiated form of replies.
+    pub style: ReplyStyle,
+    /// True if the client selected the metadata context `base:allocation`.
+    pub has_context: bool,
+}
+
 /// Request header as sent, not yet checked.
 struct Header {
     flags: u16,
@@ -59,6 +80,43 @@ impl Transmission {
             shutting_down: false,
             header: Gather::new(),
         }
+    }
+
+    pub(crate) fn resumed(state: &TransmissionState, write_discard_max: u32) -> Transmission {
+        assert!(
+            state.block_min.is_power_of_two(),
+            "an alignment of {} bytes",
+            state.block_min
+        );
+        Transmission {
+            size: state.size,
+            at: 0,
+            skip: state.skip,
+            block_min: state.block_min,
+            payload_max: state.payload_max,
+            discard_max: write_discard_max.max(state.payload_max),
+            transmission_flags: state.flags,
+            style: state.style,
+            has_context: state.has_context,
+            shutting_down: false,
+            header: Gather::new(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> TransmissionState {
+        TransmissionState {
+            size: self.size,
+            skip: self.skip,
+            block_min: self.block_min,
+            payload_max: self.payload_max,
+            flags: self.transmission_flags,
+            style: self.style,
+            has_context: self.has_context,
+        }
+    }
+
+    pub(crate) fn partial_header(&self) -> &[u8] {
+        self.header.filled()
     }
 
     pub(crate) fn handle(&mut self, input: &[u8]) -> Result<(usize, Step), Fatal> {

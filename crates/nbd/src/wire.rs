@@ -210,6 +210,11 @@ impl<const N: usize> Gather<N> {
         self.len == 0
     }
 
+    /// Returns the bytes that have arrived of a part that is not complete.
+    pub(crate) fn filled(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
     pub(crate) fn missing(&self) -> usize {
         N - self.len
     }
