@@ -16,12 +16,12 @@ use tidegate_core::learnt_state::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_recording::DeviceFacts;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::backing::{Disk, Found, Tail};
 use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
-use crate::frontend::{Opening, Volume};
+use crate::frontend::{Opening, Volume, nbd};
 use crate::recording::{Begun, Producer};
 use crate::transfer::{PersistedTransfer, TransferOrder};
 
@@ -259,6 +259,8 @@ pub enum Command {
     ChangeRecording(RecordingChange),
     /// Takes over an NBD connection whose handshake is complete.
     AddConnection(Box<NewConnection>),
+    /// Takes a step of a hand-over to another daemon.
+    HandOver(HandOverStep),
     /// Stops reading, finishes the requests received, flushes, replies and ends the loop.
     Drain,
     /// Ends the loop at once; unfinished requests get no reply.
@@ -266,6 +268,27 @@ pub enum Command {
     /// Calls a function.
     #[cfg(test)]
     Call(LoopCall),
+}
+
+/// Step of a hand-over of connections to another daemon.
+#[derive(Debug)]
+pub enum HandOverStep {
+    /// Answers connections over TLS and closes them, because they cannot be handed over.
+    CloseTunnelled {
+        /// Channel for the answer, which comes once none is left.
+        reply: oneshot::Sender<()>,
+    },
+    /// Hands the connections over: receives nothing more, withdraws requests that have not begun,
+    /// and lets I/O in flight end.
+    Begin {
+        /// Channel for the connections, closed once nothing is left here.
+        handed: mpsc::UnboundedSender<HandedConnection>,
+    },
+    /// Goes on after [`HandOverStep::Begin`]: connections may be added again.
+    Resume,
+    /// Ends the loop at once, after [`HandOverStep::Begin`]. The files of its disks stay open and
+    /// locked until the process ends.
+    GiveUpDisks,
 }
 
 /// Switch of a recording of requests.
@@ -323,6 +346,36 @@ pub struct NewConnection {
     pub peer: String,
     /// Permit for the connection among those of its VM.
     pub permit: ConnectionPermit,
+}
+
+/// Connection that was taken out of a loop, to be handed over to another daemon.
+#[derive(Debug)]
+pub struct HandedConnection {
+    /// Export name of its disk.
+    pub disk: String,
+    /// Serial number of the disk, as in its [`Volume`].
+    pub serial: u32,
+    /// Remote end, for the log.
+    pub peer: String,
+    /// Permit for the connection among those of its VM.
+    pub permit: ConnectionPermit,
+    /// State of the connection.
+    pub handed: nbd::Handed,
+}
+
+impl HandedConnection {
+    /// Returns the connection on its way to a loop, and the bytes that have to be sent before.
+    pub fn reopen(self) -> (NewConnection, Vec<u8>) {
+        let (opening, unsent) = self.handed.reopen();
+        let new = NewConnection {
+            opening: Opening::Nbd(opening),
+            serial: self.serial,
+            disk: self.disk,
+            peer: self.peer,
+            permit: self.permit,
+        };
+        (new, unsent)
+    }
 }
 
 /// Change of a disk's fault rules.

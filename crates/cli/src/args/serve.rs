@@ -67,6 +67,9 @@ pub(crate) struct ServeArgs {
     /// Objective of each disk's VM
     #[command(flatten)]
     pub(crate) parts: PartArgs,
+    /// Take over from the daemon that runs, without dropping its clients
+    #[arg(long, requires = "config")]
+    pub(crate) takeover: bool,
     /// Log level; the log goes to standard error
     #[arg(
         long,

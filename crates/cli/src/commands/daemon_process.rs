@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tidegate_config::diagnostic::Severity;
 use tidegate_server::config::{Config, ConfigErrors, Diagnostic};
 use tidegate_server::daemon::{Daemon, Signals, StartError, Stopped, wait_for_forced_end};
+use tidegate_server::takeover::Inherited;
 use tokio::task::JoinHandle;
 use tracing::Level;
 
@@ -31,7 +32,7 @@ pub(super) fn run(
         .enable_all()
         .build()?;
     let stopped = runtime.block_on(serving);
-    if let Ok(Stopped::AtOnce) = stopped {
+    if let Ok(Stopped::AtOnce | Stopped::HandedOver) = stopped {
         // Dropping `written` flushes the log. Threads may be blocked in the kernel, so that only
         // `exit` ends them.
         drop(written);
@@ -103,22 +104,23 @@ pub(super) fn forced_end(config: &Config) -> Result<JoinHandle<String>> {
     }))
 }
 
-/// Opens what a daemon needs beside its disks, with `open`, and then starts the daemon; `None` if
-/// signals have ended the start. `failed` makes the error of a daemon that does not start.
+/// Opens what a daemon needs beside its disks, with `open`, which also returns what a running
+/// daemon has handed over, and then starts the daemon; `None` if signals have ended the
+/// start. `failed` makes the error of a daemon that does not start.
 ///
 /// # Errors
 /// If `open` fails, or anything of the configuration cannot be opened.
 pub(super) async fn start<T: Send + 'static>(
     config: Config,
     signals: EndSignals,
-    open: impl FnOnce(&Config) -> Result<T> + Send + 'static,
+    open: impl FnOnce(&Config) -> Result<(T, Inherited)> + Send + 'static,
     failed: impl FnOnce(StartError) -> anyhow::Error,
 ) -> Result<Option<(Daemon, T)>> {
     let limits = config.daemon;
     let starting = async {
         let opening = on_a_thread(move || open(&config).map(|opened| (opened, config)));
-        let (opened, config) = opening.await?;
-        let daemon = start_daemon(config, signals.orderly).await;
+        let ((opened, inherited), config) = opening.await?;
+        let daemon = start_daemon(config, signals.orderly, inherited).await;
         Ok(Some((daemon.map_err(failed)?, opened)))
     };
     // Opening the files of TLS or the disks may take long, or block for ever: signals are handled
@@ -139,8 +141,13 @@ async fn on_a_thread<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static
 }
 
 /// Starts the daemon, then restores the persisted VMs.
-async fn start_daemon(config: Config, signals: Signals) -> Result<Daemon, StartError> {
-    let daemon = on_a_thread(move || Daemon::start_with(config, signals)).await?;
+async fn start_daemon(
+    config: Config,
+    signals: Signals,
+    inherited: Inherited,
+) -> Result<Daemon, StartError> {
+    let start = move || Daemon::start_taking_over(config, signals, inherited);
+    let daemon = on_a_thread(start).await?;
     // Nothing may be changed before the restore ends: a change would race with the VMs that are
     // being added again.
     daemon.restore().await;

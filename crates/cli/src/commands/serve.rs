@@ -2,15 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::document;
 use tidegate_server::calculation::Program;
-use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded};
+use tidegate_server::config::{
+    self, Config, ConfigErrors, Diagnostic, ListenAddress, Loaded, SocketOwner,
+};
 use tidegate_server::control::{SocketError, Sockets};
 use tidegate_server::daemon::Stopped;
 use tidegate_server::feasibility;
-use tidegate_server::{listener, service_manager};
+use tidegate_server::listener::{self, Bound};
+use tidegate_server::service_manager;
+use tidegate_server::takeover::{self, Inherited, TakeoverError, Taking};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -24,7 +28,7 @@ use crate::problem::Problem;
 mod attach_lines;
 mod of_disks;
 
-/// Serves until a signal stops the daemon.
+/// Serves until a signal stops the daemon, or another one takes over.
 pub(super) fn run(args: &ServeArgs, out: Output) -> Result<()> {
     let Some(file) = &args.config else {
         return serve_disks(args, out);
@@ -37,7 +41,7 @@ pub(super) fn run(args: &ServeArgs, out: Output) -> Result<()> {
     let format = args.log_format;
     daemon_process::run(args.log, format, async {
         let loaded = config::load(file).map_err(|errors| refused(errors, file))?;
-        serve(told(loaded, format), format, || Ok(())).await
+        serve(told(loaded, format), (format, args.takeover), || Ok(())).await
     })
 }
 
@@ -55,7 +59,7 @@ fn serve_disks(args: &ServeArgs, out: Output) -> Result<()> {
         let directory = made.directory.map(RuntimeDirectory::create).transpose()?;
         let served = config.clone();
         let serving = || Ok(out.verbatim(&attach_lines::lines(&served)?)?);
-        let stopped = serve(config, format, serving).await;
+        let stopped = serve(config, (format, false), serving).await;
         // Once the sockets in it are gone, also where the process then ends at once.
         drop(directory);
         stopped
@@ -69,11 +73,11 @@ fn told(loaded: Loaded, format: LogFormat) -> Config {
     loaded.config
 }
 
-/// Runs the daemon and its control API until they stop. `serving` is called once its disks are
-/// served.
+/// Runs the daemon and its control API until they stop. With `takes_over` it takes over from the
+/// daemon that runs. `serving` is called once its disks are served.
 async fn serve(
     config: Config,
-    format: LogFormat,
+    (format, takes_over): (LogFormat, bool),
     serving: impl FnOnce() -> Result<()>,
 ) -> Result<Stopped> {
     let signals = EndSignals::install()?;
@@ -84,18 +88,28 @@ async fn serve(
     }
     listener::take_over_passed(&config)?;
     let (devices, vms) = (config.devices.len(), config.vms.len());
-    let open = |config: &Config| {
-        let sockets = Sockets::bind(config).map_err(|error| no_socket(&error))?;
+    let open = move |config: &Config| {
+        let (taking, inherited) = begin_takeover(config, takes_over)?;
+        let sockets = Sockets::bind_or_inherit(config, &inherited.sockets);
+        let sockets = sockets.map_err(|error| no_socket(&error))?;
         let sockets = sockets.with_calculations(config, Program::this(&["calculate"]));
         sockets.log();
         tell_default_policy(config);
-        Ok(sockets)
+        let offer = bind_offer(config, &inherited);
+        Ok(((sockets, taking, offer), inherited))
     };
     let failed = |error| anyhow::Error::new(error).context("cannot start");
     let started = daemon_process::start(config, signals, open, failed).await?;
-    let Some((daemon, sockets)) = started else {
+    let Some((mut daemon, (sockets, taking, offer))) = started else {
         return Ok(Stopped::AtOnce);
     };
+    if let Some(offer) = offer {
+        daemon.offer_takeover(offer, sockets.bound());
+    }
+    if let Some(taking) = taking {
+        let taken = daemon.take_over(taking).await;
+        taken.map_err(|error| not_taken_over(&error))?;
+    }
     // After the restore, because the objectives of restored VMs have to fit the devices, too.
     let served = daemon.handle();
     let (configs, vm_configs) = (served.devices().configs(), served.vms().configs());
@@ -119,7 +133,7 @@ async fn serve(
         }
         _ => is_cut_short(api, forced_end).await,
     };
-    if cut_short {
+    if cut_short || matches!(ended, Ok(Stopped::HandedOver)) {
         // Dropping the last handle closes the store, which may block on its file system.
         std::mem::forget(served);
     }
@@ -189,6 +203,45 @@ fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
             kind.instead_of(FileKind::Configuration, file).into()
         }
         _ => errors.into(),
+    }
+}
+
+/// Asks the running daemon for what it serves, and has it close its store; does nothing unless this
+/// daemon `takes_over`.
+fn begin_takeover(config: &Config, takes_over: bool) -> Result<(Option<Taking>, Inherited)> {
+    if !takes_over {
+        return Ok((None, Inherited::default()));
+    }
+    let path = takeover::socket_path(config);
+    let path = path.context("[control] has no unix socket, beside which a takeover has its own")?;
+    let begun = Taking::begin(&path).and_then(|(mut taking, inherited)| {
+        taking.prepare()?;
+        Ok((Some(taking), inherited))
+    });
+    begun.map_err(|error| not_taken_over(&error))
+}
+
+/// Binds the socket at which this daemon can be taken over. Without it the daemon serves all the
+/// same.
+fn bind_offer(config: &Config, inherited: &Inherited) -> Option<Bound> {
+    let path = takeover::socket_path(config)?;
+    let address = ListenAddress::Unix { path, mode: 0o600 };
+    let owner = SocketOwner::default();
+    match Bound::new_or_inherited(&address, &owner, &inherited.sockets) {
+        Ok(bound) => Some(bound),
+        Err(error) => {
+            tracing::warn!("this daemon cannot be taken over by a new one: {error}");
+            None
+        }
+    }
+}
+
+/// Returns the error of a takeover.
+fn not_taken_over(error: &TakeoverError) -> anyhow::Error {
+    let problem = Problem::new(format!("not taken over: {error}"));
+    match error.help() {
+        Some(help) => problem.help(help).into(),
+        None => problem.into(),
     }
 }
 

@@ -20,6 +20,7 @@ use tidegate_server::config::{
 use tidegate_server::daemon::{StartError, Stopped};
 use tidegate_server::event_loop::SetupError;
 use tidegate_server::listener::{BindError, InheritError, OwnSocket};
+use tidegate_server::takeover::Inherited;
 
 use super::daemon_process::{self, EndSignals};
 use super::own_disk;
@@ -75,7 +76,8 @@ enum Socket {
 /// Runs a daemon of one disk with a socket.
 async fn serve(config: Config, socket: Socket) -> Result<Stopped> {
     let signals = EndSignals::install()?;
-    let started = daemon_process::start(config, signals, |_| Ok(()), cannot_start).await?;
+    let open = |_: &Config| Ok(((), Inherited::default()));
+    let started = daemon_process::start(config, signals, open, cannot_start).await?;
     let Some((mut daemon, ())) = started else {
         return Ok(Stopped::AtOnce);
     };

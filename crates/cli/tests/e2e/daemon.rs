@@ -10,6 +10,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, io, process, thread};
 
+/// Starts a daemon on what a directory has.
+fn spawn_child(program: &mut Command, scratch: &Scratch, options: &[&str]) -> Child {
+    let log = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(scratch.join("log"))
+        .expect("the directory is ours");
+    program
+        .arg("serve")
+        .args(options)
+        .arg(scratch.join("tidegate.toml"))
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a descriptor is left"))
+        .stderr(log)
+        .spawn()
+        .expect("cargo built the binary")
+}
+
 /// Nothing here takes this long unless it hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -153,24 +172,29 @@ impl Daemon {
     }
 
     fn spawn_by(program: &mut Command, scratch: Scratch) -> Daemon {
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(scratch.join("log"))
-            .expect("the directory is ours");
-        let child = program
-            .arg("serve")
-            .arg(scratch.join("tidegate.toml"))
-            .env("NO_COLOR", "1")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a descriptor is left"))
-            .stderr(log)
-            .spawn()
-            .expect("cargo built the binary");
+        let child = spawn_child(program, &scratch, &[]);
         Daemon {
             child,
             scratch: Some(scratch),
         }
+    }
+
+    /// Starts a daemon that takes this one over. Returns the exit status of the one that ends:
+    /// `Ok` if it is this one, which the new one then replaces.
+    pub(crate) fn take_over(&mut self) -> Result<ExitStatus, ExitStatus> {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut next = spawn_child(&mut program, self.scratch(), &["--takeover"]);
+        let mut ended = None;
+        wait_for("one of both daemons to end", || {
+            let old = self.exited().map(Ok);
+            ended = old.or_else(|| next.try_wait().expect("it is our child").map(Err));
+            ended.is_some()
+        });
+        let ended = ended.expect("waited for");
+        if ended.is_ok() {
+            self.child = next;
+        }
+        ended
     }
 
     /// Waits until it listens, or has ended.

@@ -113,7 +113,7 @@ pub(crate) fn attach(daemon: &Daemon, export: &str) -> UnixStream {
     }
 }
 
-fn request(command: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+pub(crate) fn request(command: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
     bytes.extend([0, 0]);
     bytes.extend(command.to_be_bytes());

@@ -34,6 +34,7 @@ mod resizing;
 mod sandbox;
 mod schedules;
 mod stalls;
+mod takeover;
 mod tenants;
 mod tls;
 mod tls_control;

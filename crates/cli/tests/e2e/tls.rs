@@ -1,6 +1,10 @@
 //! TLS with clients of other projects, and certificates made with the commands of `docs/tls.md`.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 
 use crate::daemon::{Backing, Daemon, Scratch, noise, wait_for};
 use crate::tool::{Running, arg, have, run};
@@ -33,6 +37,10 @@ struct Server {
 
 impl Server {
     fn start(more: &str) -> Server {
+        Server::start_on(Backing::Memory, more)
+    }
+
+    fn start_on(backing: Backing, more: &str) -> Server {
         let scratch = Scratch::new();
         carry_out(&scratch, &block(PAGE, "sh", "openssl req"));
         let list = block(PAGE, "sh", "-gencrl");
@@ -52,7 +60,6 @@ impl Server {
         let listen = listen
             .replace("0.0.0.0:10809", "127.0.0.1:0")
             .replace("client_ca = \"tls/ca.pem\"", &format!("{crl}\n{more}"));
-        let backing = Backing::Memory;
         let vms = ["oltp", "other"].map(|name| backing.vm(name, &format!("{LEN} B"), ""));
         let config = [listen, backing.device(""), vms.concat()].concat();
         let daemon = Daemon::start_in(scratch, &config);
@@ -143,6 +150,45 @@ fn libnbd_and_qemu_read_and_write_over_tls() {
     );
     run(scratch, "nbdcopy", &[&uri, arg(&copy)]);
     assert!(fs::read(&copy).expect("nbdcopy wrote it") == noise(2, LEN));
+    server.daemon.stop();
+}
+
+#[test]
+fn a_client_over_tls_connects_again_to_the_daemon_that_takes_over() {
+    if !have(&["openssl", "qemu-io", "stdbuf"]) {
+        return;
+    }
+    let mut server = Server::start_on(Backing::File, "");
+    let directory = server.daemon.path("tls/host-a");
+    let tls = format!(
+        "tls-creds-x509,id=tls0,dir={},endpoint=client",
+        arg(&directory)
+    );
+    let disk = format!(
+        "driver=nbd,host=localhost,port={},export=oltp,tls-creds=tls0,reconnect-delay=60",
+        server.port
+    );
+    let args = ["-oL", "qemu-io", "--object", &tls, "--image-opts", &disk];
+    let (mut commands, input) = UnixStream::pair().expect("sockets");
+    let input = Stdio::from(OwnedFd::from(input));
+    let running = Running::start_with(server.scratch(), "stdbuf", &args, input);
+    let mut ask = |command: &str, times: usize| {
+        writeln!(commands, "{command}").expect("it reads");
+        wait_for(command, || {
+            let done = |word| running.out().matches(word).count();
+            done("wrote 65536/65536") + done("read 65536/65536") == times
+        });
+    };
+    ask("write -P 5 0 64k", 1);
+    let ended = server.daemon.take_over();
+    assert!(ended.is_ok_and(|status| status.success()), "{ended:?}");
+    ask("read -P 5 0 64k", 2);
+    ask("write -P 6 64k 64k", 3);
+    ask("read -P 6 64k 64k", 4);
+    drop(commands);
+    let out = running.succeed();
+    let failed = ["failed", "error"].iter().any(|word| out.contains(word));
+    assert!(!failed, "{out}");
     server.daemon.stop();
 }
 

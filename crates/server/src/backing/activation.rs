@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::file_lock::{can_punch, lock_file, mark_raw, open_same};
+use super::file_lock::{LockedFile, can_punch, lock_file, mark_raw, open_same};
 use super::inspect::{measure, refuse_foreign};
 use super::{OpenError, cache_mode};
 use crate::config::DiskConfig;
 use crate::disk_file_monitor::Watched;
+use crate::ownership::Ownership;
 use crate::ring::sys;
 
 /// State of a disk whose file may be served by several daemons, one after the other.
@@ -129,18 +130,19 @@ impl PartialEq for Activation {
 impl Eq for Activation {}
 
 impl Activation {
-    /// Makes the activation of an open file, which is locked unless the disk is incoming, with the
-    /// claim on a block device.
+    /// Makes the activation of an open file, which is locked or waits for a guest, with the claim
+    /// on a block device.
     pub(super) fn new(
         path: &Path,
         config: &DiskConfig,
+        is_locked: bool,
         (file, claim): (&Arc<File>, Option<File>),
         watched: Arc<Watched>,
     ) -> Activation {
-        let state = if config.incoming {
-            ActivationState::Incoming
-        } else {
+        let state = if is_locked {
             ActivationState::Active
+        } else {
+            ActivationState::Incoming
         };
         Activation {
             path: path.to_owned(),
@@ -148,7 +150,7 @@ impl Activation {
             file: Arc::downgrade(file),
             watched,
             state: AtomicU8::new(state as u8),
-            is_locked: AtomicBool::new(!config.incoming),
+            is_locked: AtomicBool::new(is_locked),
             cache_mode: Mutex::default(),
             has_arrived: AtomicBool::new(false),
             released_len: AtomicU64::new(NEVER_RELEASED),
@@ -211,6 +213,23 @@ impl Activation {
     pub fn users(&self) -> MutexGuard<'_, Users> {
         // A panic leaves the lock of the file as it was, and the state with it.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns copies of the open file and of the claim on a block device, for another daemon: the
+    /// lock is held until all copies are closed.
+    ///
+    /// # Errors
+    /// If the disk was closed, or the process has no free descriptor.
+    pub(crate) fn locked_file(&self) -> std::io::Result<LockedFile> {
+        let gone = || std::io::Error::other("the disk was removed");
+        let file = self.file.upgrade().ok_or_else(gone)?.try_clone()?;
+        let claim = self.claim().as_ref().map(File::try_clone).transpose()?;
+        let ownership = Ownership::default();
+        Ok(LockedFile {
+            file,
+            claim,
+            ownership,
+        })
     }
 
     fn file(&self) -> Result<Arc<File>, OpenError> {

@@ -10,11 +10,14 @@ use super::OpenError;
 use super::activation::Activation;
 use super::dsync::Durably;
 use super::error_state::ErrorState;
-use super::file_lock::{can_punch, lock_file, mark_raw, open_same, options, retry_while_in_use};
+use super::file_lock::{
+    LockedFile, can_punch, lock_file, mark_raw, open_same, options, retry_while_in_use,
+};
 use super::file_mapping::FileMapping;
 use super::inspect::{Checked, check_file, refuse_foreign, refuse_special};
 use crate::config::{Create, DiskConfig};
 use crate::disk_file_monitor::{State, Watched};
+use crate::ownership::Ownership;
 use crate::ring::sys;
 
 /// File or block device that is open and, unless its disk is incoming, locked for serving. Dropping
@@ -27,6 +30,7 @@ pub struct OpenFile {
     pub facts: FileFacts,
     /// Lock of the file; `None` for a read-only disk, whose lock all readers share.
     pub activation: Option<Arc<Activation>>,
+    ownership: Ownership,
 }
 
 /// Properties of an open file, and its errors so far.
@@ -61,6 +65,38 @@ pub struct FileFacts {
 }
 
 impl FileFacts {
+    /// Finds the properties of a file that is open plainly and for serving, with the alignment of
+    /// direct I/O.
+    ///
+    /// # Errors
+    /// If a system call fails.
+    fn find(
+        path: &Path,
+        config: &DiskConfig,
+        (plain, file): (&File, &Arc<File>),
+        (direct, in_memory): (Option<sys::DirectAlign>, bool),
+        (incoming, size): (bool, u64),
+    ) -> io::Result<FileFacts> {
+        let identity = sys::identity(&plain.metadata()?);
+        let (block_device, ..) = identity;
+        let probing = !config.read_only && !block_device && !incoming;
+        Ok(FileFacts {
+            identity,
+            size,
+            align: direct.map_or(1, |a| a.offset.max(1)),
+            memory_align: direct.map_or(1, |a| a.memory.max(1)),
+            direct: direct.is_some(),
+            in_memory,
+            block_device,
+            active: !incoming,
+            durably: Durably::for_file(file, path, block_device),
+            can_punch: !config.read_only && (!probing || can_punch(file, size)),
+            can_zero: !config.read_only,
+            watched: Arc::new(Watched::new(path, identity, size)),
+            errors: ErrorState::new(path.display().to_string()),
+        })
+    }
+
     /// Sets the size of the disk in bytes. To be called before the file is truncated and after it
     /// was extended, so that the file is never taken to be too short.
     pub fn set_size(&mut self, size: u64) {
@@ -109,6 +145,22 @@ impl OpenFile {
     /// # Errors
     /// Names the path and what was found.
     pub fn open(path: &Path, config: &DiskConfig) -> Result<OpenFile, OpenError> {
+        OpenFile::open_or_inherit(path, config, None)
+    }
+
+    /// Opens a disk's file as [`OpenFile::open`] does; if another daemon has handed it over, its
+    /// open file is used, whose lock is held already.
+    ///
+    /// # Errors
+    /// Names the path and what was found.
+    pub(super) fn open_or_inherit(
+        path: &Path,
+        config: &DiskConfig,
+        inherited: Option<LockedFile>,
+    ) -> Result<OpenFile, OpenError> {
+        let was_served = inherited.is_some();
+        // The other daemon served it, whatever the disk waited for at the start.
+        let incoming = config.incoming && !was_served;
         let at = |what| {
             move |source| OpenError::Io {
                 path: path.to_owned(),
@@ -121,7 +173,13 @@ impl OpenFile {
         let writable = created || !config.read_only;
         let Checked { block_device, size } = check_file(path, &plain, config, writable)?;
         let (file, direct, in_memory) = reopen(path, &plain, config, block_device, size)?;
-        let claim = if config.incoming {
+        let (file, held_claim, ownership) = match inherited {
+            Some(locked) => (locked.file, Some(locked.claim), locked.ownership),
+            None => (file, None, Ownership::default()),
+        };
+        let claim = if let Some(claim) = held_claim {
+            claim
+        } else if incoming {
             tracing::info!(path = %path.display(), "incoming: locked when a guest's queues start");
             None
         } else {
@@ -142,36 +200,26 @@ impl OpenFile {
                 at("allocate")(error)
             })?;
         }
-        if !config.incoming {
+        // What a guest has written while the disk was served may look like any format.
+        if !incoming && !was_served {
             refuse_foreign(path, &plain, config)?;
             mark_raw(path, &plain, config);
         }
-        let align = direct.map_or(1, |a| a.offset.max(1));
-        let probing = !config.read_only && !block_device && !config.incoming;
         let file = Arc::new(file);
-        let identity = sys::identity(&plain.metadata().map_err(at("inspect"))?);
-        let facts = FileFacts {
-            identity,
-            size,
-            align,
-            memory_align: direct.map_or(1, |a| a.memory.max(1)),
-            direct: direct.is_some(),
-            in_memory,
-            block_device,
-            active: !config.incoming,
-            durably: Durably::for_file(&file, path, block_device),
-            can_punch: !config.read_only && (!probing || can_punch(&file, size)),
-            can_zero: !config.read_only,
-            watched: Arc::new(Watched::new(path, identity, size)),
-            errors: ErrorState::new(path.display().to_string()),
-        };
+        let (files, how) = ((&plain, &file), (direct, in_memory));
+        let found = FileFacts::find(path, config, files, how, (incoming, size));
+        let facts = found.map_err(at("inspect"))?;
         let activation = (!config.read_only)
-            .then(|| Activation::new(path, config, (&file, claim), facts.watched.clone()))
+            .then(|| {
+                let watched = facts.watched.clone();
+                Activation::new(path, config, !incoming, (&file, claim), watched)
+            })
             .map(Arc::new);
         Ok(OpenFile {
             file,
             facts,
             activation,
+            ownership,
         })
     }
 
@@ -190,7 +238,10 @@ impl Drop for OpenFile {
         if let Some(activation) = &self.activation {
             activation.drop_claim();
         }
-        sys::unlock(&self.file);
+        // The daemon that this one was to take over from holds the same lock.
+        if self.ownership.is_own() {
+            sys::unlock(&self.file);
+        }
     }
 }
 

@@ -8,7 +8,20 @@ use std::time::{Duration, Instant};
 
 use super::{OpenError, probe};
 use crate::config::{DiskConfig, DiskFormat};
+use crate::ownership::Ownership;
 use crate::ring::sys;
+
+/// Open file of another daemon's disk. Its lock belongs to the open file, so it is held without
+/// interruption while both daemons have it.
+#[derive(Debug)]
+pub struct LockedFile {
+    /// File, open as the other daemon has it.
+    pub file: File,
+    /// Claim on a block device.
+    pub claim: Option<File>,
+    /// Ownership of the lock.
+    pub ownership: Ownership,
+}
 
 /// Time for which a lock of another process is waited for: the kernel releases the locks of a
 /// killed daemon only when its last I/O has ended. Until then a request of the killed daemon must

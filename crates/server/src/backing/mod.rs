@@ -45,6 +45,7 @@ pub(crate) use any_backing::{AnyBacking, Shared};
 pub use file::OpenFile;
 pub(crate) use file::is_direct;
 use file_backing::FileBacking;
+pub use file_lock::LockedFile;
 pub use inspect::inspect;
 pub use memory::{Memory, Tail};
 
@@ -266,6 +267,19 @@ impl Disk {
     /// # Errors
     /// Names the file and what was found; [`OpenError::help`] has the advice.
     pub fn open(device: &DeviceConfig, config: &DiskConfig) -> Result<Disk, OpenError> {
+        Disk::open_or_inherit(device, config, None)
+    }
+
+    /// Opens a disk as [`Disk::open`] does, with the open and locked file of another daemon if
+    /// there is one.
+    ///
+    /// # Errors
+    /// As for [`Disk::open`].
+    pub fn open_or_inherit(
+        device: &DeviceConfig,
+        config: &DiskConfig,
+        inherited: Option<LockedFile>,
+    ) -> Result<Disk, OpenError> {
         let in_memory = || {
             let size = config.size.ok_or(OpenError::NoSize)?;
             let memory =
@@ -282,7 +296,7 @@ impl Disk {
                 (AnyBacking::Remote(remote), size)
             }
             (_, Some(path)) => {
-                let open = OpenFile::open(path, config)?;
+                let open = OpenFile::open_or_inherit(path, config, inherited)?;
                 let size = open.facts.size;
                 (AnyBacking::File(FileBacking::new(open)), size)
             }

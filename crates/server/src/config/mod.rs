@@ -51,7 +51,7 @@ pub use control::{
 pub use dashboard::DashboardConfig;
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
 pub use metrics::MetricsConfig;
-pub use promise::{by_the_clock, words};
+pub use promise::{by_the_clock, policy_words, words};
 pub use recording::RecordingConfig;
 pub use schema::schema;
 pub use socket_owner::SocketOwner;

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tidegate_config::{Schedule, objective};
+use tidegate_config::{Schedule, objective, policy_view};
 use tidegate_core::objective::Objective;
+use tidegate_core::part::ParamKind;
+use tidegate_core::policy::Policy;
 
 use super::VmConfig;
 
@@ -65,4 +67,48 @@ pub fn words(promised: &Schedule) -> Value {
         _ => promised.entries_to_json().into(),
     };
     words
+}
+
+/// Returns the JSON of a policy that [`policy::read`](super::policy::read) reads.
+pub fn policy_words(policy: &dyn Policy) -> Value {
+    let view = policy_view::policy(policy);
+    let mut words = serde_json::Map::new();
+    if view.name.contains('+') {
+        let controller = view.controller.unwrap_or_else(|| "none".to_owned());
+        words.insert("controller".to_owned(), controller.into());
+        words.insert("regulator".to_owned(), view.regulator.into());
+        words.insert("dispatcher".to_owned(), view.dispatcher.into());
+    } else {
+        words.insert("name".to_owned(), view.name.into());
+    }
+    for (info, value) in policy.params().iter().copied() {
+        let value = match info.kind {
+            ParamKind::Count => value.into(),
+            ParamKind::Flag => (value != 0).into(),
+            kind => policy_view::with_unit(kind, value).into(),
+        };
+        words.insert(info.name.to_owned(), value);
+    }
+    Value::Object(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_policies::policy::PolicySpec;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_is_read_again_with_its_parameters() {
+        let read = |words| tidegate_config::policy::read(&words).expect("a policy");
+        for policy in PolicySpec::every_composition() {
+            assert_eq!(read(policy_words(policy)), *policy);
+        }
+        let parts = serde_json::json!({
+            "controller": "none", "regulator": "token-bucket", "dispatcher": "mclock",
+            "cost_size": "64 KiB",
+        });
+        let policy = read(parts);
+        assert_eq!(read(policy_words(&policy)), policy);
+    }
 }

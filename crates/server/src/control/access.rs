@@ -301,6 +301,23 @@ pub(super) async fn check(
     refusal.into_response()
 }
 
+/// Passes a request on unless it is a change and another daemon takes over.
+pub(super) async fn wait_at_gate<P: Plane>(
+    State(api): State<Api<P>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if request.method() == Method::GET {
+        return next.run(request).await;
+    }
+    let Some(_under_way) = api.plane.change_gate().enter().await else {
+        let what = "a new daemon takes over, and would not know of a change";
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "daemon");
+        return error.allowing("try again in some seconds").into_response();
+    };
+    next.run(request).await
+}
+
 /// Makes the error for a client whose role is too low, and logs it.
 fn forbidden(what: &str, allowed: &str) -> ApiError {
     if log_limit::FORBIDDEN.allows(Instant::now()) {

@@ -13,7 +13,7 @@ use tidegate_policies::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, ListenConfig, PathsConfig, Schedule, VmConfig};
-use crate::daemon::{self, ControlError, DaemonHandle, DeviceRecordings};
+use crate::daemon::{self, ChangeGate, ControlError, DaemonHandle, DeviceRecordings};
 use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
@@ -59,6 +59,11 @@ pub(crate) trait Inventory {
 
     /// Counts of half-open connections and of handshakes that failed.
     fn handshakes(&self) -> HandshakeCounts;
+
+    /// Returns the gate for changes.
+    fn change_gate(&self) -> ChangeGate {
+        ChangeGate::default()
+    }
 
     /// Returns the time since the daemon started.
     fn uptime(&self) -> Duration;
@@ -261,6 +266,10 @@ impl Inventory for DaemonHandle {
 
     fn handshakes(&self) -> HandshakeCounts {
         self.half_open().counts()
+    }
+
+    fn change_gate(&self) -> ChangeGate {
+        daemon::change_gate_of(self)
     }
 
     fn uptime(&self) -> Duration {

@@ -468,6 +468,10 @@ pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
         .fallback(h::no_such_path)
         .method_not_allowed_fallback(h::no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(
+            api.clone(),
+            access::wait_at_gate::<P>,
+        ))
         // Outermost: a client without a role does not learn which paths there are.
         .layer(middleware::from_fn_with_state(
             api.clone(),

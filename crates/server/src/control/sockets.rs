@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -22,7 +23,7 @@ use crate::config::{
     Config, ControlListenConfig, DashboardConfig, ListenAddress, Place, SocketOwner,
 };
 use crate::daemon::DaemonHandle;
-use crate::listener::{BindError, Bound, Listener, Peer, Stream};
+use crate::listener::{BindError, Bound, InheritedSockets, Listener, Peer, Stream};
 use crate::log_limit;
 use crate::ring::sys;
 use crate::tls::{Configured, TlsListeners, TlsOpenError};
@@ -35,10 +36,10 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Sockets {
     /// Sockets of the API; those on TCP have no rules, because their clients have tokens.
-    control: Vec<(Bound, Option<Rules>)>,
-    metrics: Vec<Bound>,
+    control: Vec<(Arc<Bound>, Option<Rules>)>,
+    metrics: Vec<Arc<Bound>>,
     /// Listeners of the dashboard, with their names of `[[dashboard]]`.
-    dashboards: Vec<(Bound, Vec<String>)>,
+    dashboards: Vec<(Arc<Bound>, Vec<String>)>,
     /// TLS of the sockets of the API, and of those of metrics: each with threads of its own, so
     /// that handshakes with one delay none with the other.
     control_tls: TlsListeners,
@@ -100,12 +101,24 @@ impl Sockets {
     /// If another process listens on one, the files of TLS cannot be used, or a system call fails;
     /// none is bound then.
     pub fn bind(config: &Config) -> Result<Sockets, Box<SocketError>> {
+        Sockets::bind_or_inherit(config, &InheritedSockets::default())
+    }
+
+    /// Takes the sockets of another daemon that the configuration names, and binds the others. Must
+    /// be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// As for [`Sockets::bind`].
+    pub fn bind_or_inherit(
+        config: &Config,
+        inherited: &InheritedSockets,
+    ) -> Result<Sockets, Box<SocketError>> {
         // The listener of `[control]` comes first.
         let settings = std::iter::once("`socket` in [control]")
             .chain(std::iter::repeat("`unix` or `tcp` in [[control.listen]]"));
         let control = (config.control.listeners().zip(settings))
             .map(|(listen, setting)| {
-                bind(listen).map_err(|source| {
+                bind(listen, inherited).map_err(|source| {
                     Box::new(SocketError::Bind {
                         what: "control socket",
                         source,
@@ -116,8 +129,8 @@ impl Sockets {
             })
             .collect::<Result<_, _>>()?;
         let metrics = config.metrics.iter().map(|metrics| {
-            let bound = Bound::new(&metrics.address, &metrics.owner);
-            bound.map_err(|source| {
+            let bound = Bound::new_or_inherited(&metrics.address, &metrics.owner, inherited);
+            bound.map(Arc::new).map_err(|source| {
                 Box::new(SocketError::Bind {
                     what: "listener of metrics",
                     source,
@@ -127,7 +140,8 @@ impl Sockets {
             })
         });
         let metrics = metrics.collect::<Result<_, _>>()?;
-        let dashboards = config.dashboards.iter().map(bind_dashboard);
+        let dashboards =
+            (config.dashboards.iter()).map(|dashboard| bind_dashboard(dashboard, inherited));
         let dashboards = dashboards.collect::<Result<_, _>>()?;
         Ok(Sockets {
             control,
@@ -150,13 +164,24 @@ impl Sockets {
         Sockets { maker, ..self }
     }
 
+    /// Returns all sockets, to hand them over to another daemon.
+    pub fn bound(&self) -> Vec<Arc<Bound>> {
+        let control = self.control.iter().map(|(bound, _)| bound);
+        let dashboards = self.dashboards.iter().map(|(bound, _)| bound);
+        control
+            .chain(&self.metrics)
+            .chain(dashboards)
+            .cloned()
+            .collect()
+    }
+
     /// Returns the addresses and paths: of the API in the order of the configuration, then of
     /// metrics and of the dashboard. A port that the kernel has chosen is filled in.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let control = self.control.iter().map(|(bound, _)| bound.name());
         let dashboards = self.dashboards.iter().map(|(bound, _)| bound.name());
         control
-            .chain(self.metrics.iter().map(Bound::name))
+            .chain(self.metrics.iter().map(|bound| bound.name()))
             .chain(dashboards)
     }
 
@@ -249,7 +274,7 @@ impl Sockets {
 /// may have.
 fn serve_metrics(
     tasks: &mut JoinSet<()>,
-    metrics: &[Bound],
+    metrics: &[Arc<Bound>],
     tls: &TlsListeners,
     (api, daemon): (&Api<DaemonHandle>, &DaemonHandle),
     files: usize,
@@ -273,7 +298,7 @@ fn serve_metrics(
 /// Begins to serve the listeners of the dashboard, each at most `max` connections at a time.
 fn serve_dashboards(
     tasks: &mut JoinSet<()>,
-    dashboards: &[(Bound, Vec<String>)],
+    dashboards: &[(Arc<Bound>, Vec<String>)],
     api: &Router,
     max: usize,
 ) -> io::Result<()> {
@@ -330,8 +355,13 @@ fn metrics_with_tls(config: &Config) -> Vec<Configured<'_>> {
 }
 
 /// Binds a listener of the dashboard.
-fn bind_dashboard(dashboard: &DashboardConfig) -> Result<(Bound, Vec<String>), Box<SocketError>> {
-    let bound = Bound::new(&dashboard.address, &SocketOwner::default()).map_err(|source| {
+fn bind_dashboard(
+    dashboard: &DashboardConfig,
+    inherited: &InheritedSockets,
+) -> Result<(Arc<Bound>, Vec<String>), Box<SocketError>> {
+    let owner = SocketOwner::default();
+    let bound = Bound::new_or_inherited(&dashboard.address, &owner, inherited);
+    let bound = bound.map_err(|source| {
         Box::new(SocketError::Bind {
             what: "listener of the dashboard",
             source,
@@ -339,18 +369,22 @@ fn bind_dashboard(dashboard: &DashboardConfig) -> Result<(Bound, Vec<String>), B
             setting: "`tcp` in [[dashboard]]",
         })
     })?;
-    Ok((bound, dashboard.host_names.clone()))
+    Ok((Arc::new(bound), dashboard.host_names.clone()))
 }
 
 /// Binds a listener of the control API and looks the accounts of its roles up.
-fn bind(listen: &ControlListenConfig) -> Result<(Bound, Option<Rules>), BindError> {
+fn bind(
+    listen: &ControlListenConfig,
+    inherited: &InheritedSockets,
+) -> Result<(Arc<Bound>, Option<Rules>), BindError> {
     // First, so that an account that is not known leaves no socket behind.
     let rules = match &listen.address {
         ListenAddress::Unix { path, .. } => Some(Rules::look_up(&listen.access, path)?),
         ListenAddress::Tcp(_) => None,
         ListenAddress::VhostUser { .. } => unreachable!("the control API has no vhost-user"),
     };
-    Ok((Bound::new(&listen.address, &listen.owner)?, rules))
+    let bound = Bound::new_or_inherited(&listen.address, &listen.owner, inherited)?;
+    Ok((Arc::new(bound), rules))
 }
 
 /// Logs that a listener cannot accept, and waits before the next attempt.

@@ -1,6 +1,7 @@
 //! Handle of a running daemon: its parts, and operations that involve several of them.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +12,7 @@ use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::{Notify, oneshot};
 
+use super::change_gate::ChangeGate;
 use super::changes::Changes;
 use super::devices::{DeviceEntry, DeviceTable};
 use super::directory::VmDirectory;
@@ -43,7 +45,7 @@ pub struct DaemonHandle {
 
 impl DaemonHandle {
     pub(super) fn new(
-        (devices, config): (Vec<DeviceEntry>, Config),
+        (devices, config, file_vms): (Vec<DeviceEntry>, Config, Vec<serde_json::Value>),
         files: Files,
         catalogue: Arc<ExportCatalogue>,
         store: Option<Arc<Store>>,
@@ -74,6 +76,9 @@ impl DaemonHandle {
             config: config.daemon,
             listeners: config.listeners,
             half_open: HalfOpenTables::default(),
+            file_vms,
+            gate: ChangeGate::default(),
+            unsent: AtomicUsize::new(0),
             stop: Notify::new(),
         });
         DaemonHandle { shared }
@@ -410,8 +415,8 @@ impl DaemonHandle {
     }
 
     /// Restores the state in the store. See [`Daemon::restore`](super::Daemon::restore).
-    pub(super) async fn restore(&self) {
-        Restore::new(&self.shared).run().await;
+    pub(super) async fn restore(&self, with_states: bool) {
+        Restore::new(&self.shared).run(with_states).await;
     }
 
     /// Begins an orderly end, as SIGTERM does. [`Daemon::run`](super::Daemon::run) returns once it

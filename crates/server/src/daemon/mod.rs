@@ -9,22 +9,19 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use crate::backing::memory;
 use crate::command::Command;
-use crate::config::{Config, DaemonConfig, ListenAddress, Place, StoreConfig, VmConfig};
+use crate::config::{Config, DaemonConfig, Place};
 use crate::disk_file_monitor;
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
-use crate::history::{History, Recording, Settings};
+use crate::history::{History, Recording};
 use crate::listener::{
     BindError, Bound, ExportCatalogue, ExportList, OwnSocket, VhostUserListener, accept_clients,
 };
@@ -32,17 +29,20 @@ use crate::log_limit;
 use crate::ring::sys;
 use crate::sandbox;
 use crate::service_manager;
-use crate::storage_identity::IdentitySource;
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
+use crate::takeover::{Inherited, TakeoverError, Taking};
 use crate::timekeeping;
-use crate::tls::{Configured, ListenerTls, TlsListeners, TlsOpenError, TlsThreads};
+use crate::tls::{ListenerTls, TlsListeners, TlsOpenError, TlsThreads};
 
+mod change_gate;
 mod changes;
 mod devices;
 mod directory;
 mod disks;
+mod give;
 mod handle;
 mod learnt_vm_state;
+mod opening;
 mod persistence;
 mod recordings;
 mod resize;
@@ -51,15 +51,21 @@ mod service_status;
 mod shared;
 mod signals;
 mod snapshots;
+mod taken;
 mod transfers;
+mod unsent;
 
 pub use crate::command::ControlError;
+pub use change_gate::ChangeGate;
 pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
+use give::{Giver, Offer, Request};
 pub use handle::DaemonHandle;
+use opening::{bind_nbd, bind_vhost_user, open_disks, open_store, start_history, tls_of, vm_of};
 pub use recordings::DeviceRecordings;
 pub use signals::Signals;
 use snapshots::Snapshots;
+use taken::Taken;
 use transfers::DeviceTransfers;
 
 /// Error of starting the daemon, which has released everything.
@@ -85,6 +91,9 @@ pub enum StartError {
     /// Signals cannot be received.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
+    /// The running daemon cannot be taken over.
+    #[error(transparent)]
+    Takeover(#[from] TakeoverError),
     /// The store could not be opened.
     #[error("store {source}")]
     Store {
@@ -103,7 +112,7 @@ impl StartError {
             StartError::Setup(error) => error.place(),
             StartError::Bind { place, .. } | StartError::Store { place, .. } => place.as_deref(),
             StartError::Tls(error) => error.place(),
-            StartError::Signals(_) | StartError::History(_) => None,
+            StartError::Signals(_) | StartError::History(_) | StartError::Takeover(_) => None,
         }
     }
 }
@@ -136,6 +145,10 @@ pub struct Daemon {
     threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
     signals: Signals,
+    /// Offer to be taken over, if there is one.
+    offer: Option<Offer>,
+    /// State of the daemon that this one has taken over from, if there was one.
+    taken: Option<Taken>,
 }
 
 /// Bound listener of NBD.
@@ -215,21 +228,28 @@ impl Daemon {
     ///
     /// # Errors
     /// If anything cannot be opened; names the VM, export, path or address.
-    pub fn start_with(mut config: Config, signals: Signals) -> Result<Daemon, StartError> {
+    pub fn start_with(config: Config, signals: Signals) -> Result<Daemon, StartError> {
+        Daemon::start_taking_over(config, signals, Inherited::default())
+    }
+
+    /// Starts the daemon with what a running one has sent.
+    ///
+    /// # Errors
+    /// As for [`Daemon::start_with`], and if the configuration cannot have what is served.
+    pub fn start_taking_over(
+        mut config: Config,
+        signals: Signals,
+        mut inherited: Inherited,
+    ) -> Result<Daemon, StartError> {
         // A write beyond RLIMIT_FSIZE must fail with EFBIG instead of SIGXFSZ ending the daemon.
         sys::survive_file_size_limits();
         sandbox::warn_unless(config.daemon.sandbox);
+        let file_vms = taken::file_vms(&config);
         let store = open_store(&config)?;
-        if let Some(store) = &store {
-            persistence::apply_stored_objectives(store, &mut config.vms);
-        }
-        let now = Timestamp::now();
-        config.vms.iter_mut().for_each(|vm| vm.put_in_force(now));
-        // Only a warning: sparse memory disks may never fill up.
-        if let Some(what) = memory::beyond_host(config.disks()) {
-            tracing::warn!("{what}");
-        }
         let files = Files::default();
+        files.inherit(std::mem::take(&mut inherited.files));
+        let sockets = inherited.sockets.clone();
+        let taken = taken::put_in_force(&mut config, store.as_deref(), inherited, &file_vms)?;
         if let Some(store) = &store {
             persistence::load_known_disks(store, &files);
         }
@@ -237,7 +257,7 @@ impl Daemon {
         let prepared = open_disks(&config, store.as_deref(), &files)?;
         let history = start_history(&config)?;
         let tls = TlsListeners::open(&config, "NBD", tls_of)?;
-        let bound = bind_nbd(&config)?;
+        let bound = bind_nbd(&config, &sockets)?;
         let (sender, ended) = mpsc::unbounded_channel();
         let catalogue = Arc::new(ExportCatalogue::new(config.daemon.sandbox));
         let transfers_changed = Arc::new(Notify::new());
@@ -260,13 +280,13 @@ impl Daemon {
             tls: tls.of(at),
         };
         let listeners = bound.into_iter().map(listener).collect();
-        let vhost_user = bind_vhost_user(&config, &catalogue)?;
+        let vhost_user = bind_vhost_user(&config, &catalogue, &sockets)?;
         // Emptied, so that dropping `loops` does not end the threads.
         let devices = std::mem::take(&mut loops.devices);
         let threads = std::mem::take(&mut loops.threads);
         Ok(Daemon {
             handle: DaemonHandle::new(
-                (devices, config),
+                (devices, config, file_vms),
                 files,
                 catalogue,
                 store,
@@ -280,7 +300,36 @@ impl Daemon {
             threads,
             ended,
             signals,
+            offer: None,
+            taken,
         })
+    }
+
+    /// Lets a new daemon take this one over at `socket`, once clients are accepted. `others` are
+    /// all sockets that listen beside those for clients of disks.
+    pub fn offer_takeover(&mut self, socket: Bound, others: Vec<Arc<Bound>>) {
+        let socket = Arc::new(socket);
+        let disks = self.listeners.iter().map(|listener| listener.bound.clone());
+        let sockets = others.into_iter().chain(disks).chain([socket.clone()]);
+        self.offer = Some(Offer {
+            sockets: sockets.collect(),
+            vhost_user: self.vhost_user.clone(),
+            socket,
+        });
+    }
+
+    /// Takes the connections of the running daemon over, after [`Daemon::restore`]. Clients are
+    /// paused from its beginning until they are served here.
+    ///
+    /// # Errors
+    /// If the running daemon goes on; this one has to end without touching anything.
+    pub async fn take_over(&mut self, taking: Taking) -> Result<(), TakeoverError> {
+        let taken = self.taken.take().unwrap_or_default();
+        taken.apply(&self.handle).await?;
+        let taking = taken::take(&self.handle, taking).await?;
+        taken.own();
+        tokio::spawn(taken.record(self.handle.clone(), taking));
+        Ok(())
     }
 
     /// Serves the front-ends of a disk at a socket that the configuration does not name, once
@@ -301,8 +350,11 @@ impl Daemon {
     /// Also switches on the recordings that the configuration names. To be called before clients
     /// are accepted.
     pub async fn restore(&self) {
-        self.handle.restore().await;
-        DeviceRecordings::of(&self.handle).start_configured().await;
+        let starts = self.taken.is_none();
+        self.handle.restore(starts).await;
+        if starts {
+            DeviceRecordings::of(&self.handle).start_configured().await;
+        }
     }
 
     /// Returns the listeners in the order of the configuration.
@@ -341,25 +393,42 @@ impl Daemon {
         accepting
     }
 
-    /// Serves until SIGTERM, SIGINT or [`DaemonHandle::shut_down`], then ends in order. Signals
-    /// since [`Daemon::start`] count. Runs on the caller's runtime.
-    ///
-    /// The orderly end is cut short by a second signal, or by the deadline
-    /// [`stop_within`](crate::config::DaemonConfig::stop_within) after the first.
-    ///
-    /// # Errors
-    /// If an event loop ended by itself.
-    pub async fn run(mut self) -> Result<Stopped, RunError> {
-        let mut accepting = self.accept();
-        begin_reports(&mut accepting);
-        accepting.spawn(service_status::report(self.handle()));
-        let mut snapshots = Snapshots::new(self.handle.shared());
-        let gone = EndedLoops::default();
-        let mut watching = JoinSet::new();
-        let files = self.handle.files();
-        watching.spawn(disk_file_monitor::watch(move || files.watched()));
+    /// Begins to log what is noticed once a second, and to report to the service manager, until the
+    /// set is shut down.
+    fn begin_reports(&self, reporting: &mut JoinSet<()>) {
+        reporting.spawn(log_limit::report_suppressed());
+        reporting.spawn(sandbox::report());
+        reporting.spawn(timekeeping::watch());
+        reporting.spawn(service_status::report(self.handle()));
+    }
+
+    /// Serves until the daemon is to end in order, or with a result once another daemon has taken
+    /// over.
+    async fn serve(
+        &mut self,
+        (accepting, asked): (&mut JoinSet<()>, &mut mpsc::UnboundedReceiver<Request>),
+        snapshots: &mut Snapshots,
+        gone: &EndedLoops,
+    ) -> Option<Stopped> {
         loop {
             tokio::select! {
+                // A takeover first: event loops end after it.
+                biased;
+                Some(request) = asked.recv() => match request {
+                    Request::StopAccepting(done) => {
+                        accepting.shutdown().await;
+                        let _ = done.send(());
+                        continue;
+                    }
+                    Request::Accept => {
+                        *accepting = self.accept();
+                        self.begin_reports(accepting);
+                        continue;
+                    }
+                    Request::HandedOver => {
+                        return Some(give::end(&self.handle, self.tls.threads()).await);
+                    }
+                },
                 name = self.signals.next() => {
                     tracing::info!("{name}: finishing requests in flight");
                 }
@@ -376,17 +445,43 @@ impl Daemon {
                     continue;
                 }
             }
-            break;
+            return None;
+        }
+    }
+
+    /// Serves until SIGTERM, SIGINT or [`DaemonHandle::shut_down`], then ends in order. Signals
+    /// since [`Daemon::start`] count. Runs on the caller's runtime.
+    ///
+    /// The orderly end is cut short by a second signal, or by the deadline
+    /// [`stop_within`](crate::config::DaemonConfig::stop_within) after the first.
+    ///
+    /// # Errors
+    /// If an event loop ended by itself.
+    pub async fn run(mut self) -> Result<Stopped, RunError> {
+        let mut accepting = self.accept();
+        self.begin_reports(&mut accepting);
+        let mut snapshots = Snapshots::new(self.handle.shared());
+        let gone = EndedLoops::default();
+        let mut watching = JoinSet::new();
+        let files = self.handle.files();
+        watching.spawn(disk_file_monitor::watch(move || files.watched()));
+        let (requests, mut asked) = mpsc::unbounded_channel();
+        if let Some(offer) = self.offer.take() {
+            watching.spawn(Giver::new(self.handle.clone(), offer, requests.clone()).serve());
+        }
+        let serving = self.serve((&mut accepting, &mut asked), &mut snapshots, &gone);
+        if let Some(stopped) = serving.await {
+            return Ok(stopped);
         }
         let Daemon {
             handle,
             listeners,
             tls,
             vhost_user,
-            own_sockets: _,
             threads,
             ended,
             mut signals,
+            ..
         } = self;
         let config = handle.config();
         service_manager::stopping(config.stop_within);
@@ -418,13 +513,6 @@ impl Daemon {
     }
 }
 
-/// Begins to log what is noticed once a second, until the set is shut down.
-fn begin_reports(reporting: &mut JoinSet<()>) {
-    reporting.spawn(log_limit::report_suppressed());
-    reporting.spawn(sandbox::report());
-    reporting.spawn(timekeeping::watch());
-}
-
 /// Manner in which the daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped {
@@ -433,6 +521,9 @@ pub enum Stopped {
     /// The end was cut short. Threads may still be blocked in the kernel, and dropping what they
     /// hold may block as well, so the caller has to end the process with [`std::process::exit`].
     AtOnce,
+    /// Another daemon has taken over. The caller has to end the process as after
+    /// [`Stopped::AtOnce`]: dropping the files of disks would release locks that the other holds.
+    HandedOver,
 }
 
 /// Indices of the devices whose event loops have ended.
@@ -578,117 +669,12 @@ impl Ending {
     }
 }
 
-/// Returns the name of the VM that has a disk.
-fn vm_of(vms: &[VmConfig], export: &str) -> String {
-    let has = |vm: &&VmConfig| vm.disks.iter().any(|disk| disk.export == export);
-    let vm = vms.iter().find(has);
-    vm.expect("a volume is a disk of a VM").name.clone()
-}
-
-/// Binds the sockets of NBD, each with the index of its listener.
-fn bind_nbd(config: &Config) -> Result<Vec<(Arc<Bound>, usize)>, StartError> {
-    let mut bound = Vec::new();
-    for (at, listen) in config.listeners.iter().enumerate() {
-        if let ListenAddress::VhostUser { .. } = listen.address {
-            continue;
-        }
-        let socket =
-            Bound::new(&listen.address, &listen.owner).map_err(|source| StartError::Bind {
-                place: listen.place.clone().map(Box::new),
-                source,
-            })?;
-        bound.push((Arc::new(socket), at));
-    }
-    Ok(bound)
-}
-
-/// Returns the listeners of NBD with TLS.
-fn tls_of(config: &Config) -> Vec<Configured<'_>> {
-    let listeners = config.listeners.iter().enumerate();
-    let with_tls = listeners.filter_map(|(at, listen)| {
-        Configured::new(
-            at,
-            &listen.address,
-            listen.description(),
-            listen.tls.as_ref(),
-        )
-    });
-    with_tls.collect()
-}
-
-/// Binds the sockets of vhost-user for the disks that there are.
-fn bind_vhost_user(
-    config: &Config,
-    catalogue: &Arc<ExportCatalogue>,
-) -> Result<Vec<Arc<VhostUserListener>>, StartError> {
-    let mut listeners = Vec::new();
-    for listen in &config.listeners {
-        if let ListenAddress::VhostUser { path, mode } = &listen.address {
-            let list = ExportList::new(listen, catalogue.clone());
-            let listener = VhostUserListener::new(path.clone(), *mode, &listen.owner, list)
-                .and_then(|listener| listener.bind().map(|()| listener))
-                .map_err(|source| StartError::Bind {
-                    place: listen.place.clone().map(Box::new),
-                    source,
-                })?;
-            listeners.push(Arc::new(listener));
-        }
-    }
-    Ok(listeners)
-}
-
-/// Opens the disks of all devices, and records that they are served.
-fn open_disks(
-    config: &Config,
-    store: Option<&Store>,
-    files: &Files,
-) -> Result<Vec<Prepared>, SetupError> {
-    let devices = 0..config.devices.len();
-    let prepared = devices.map(|device| Prepared::open(config, device, files));
-    let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
-    if let Some(store) = store {
-        // Only disks that were opened are recorded.
-        persistence::record_disks(store, files, &config.vms);
-    }
-    Ok(prepared)
-}
-
 /// Returns the history of a daemon; `None` if the configuration turns it off.
 pub(crate) fn history_of(handle: &DaemonHandle) -> Option<Arc<History>> {
     handle.shared().history.clone()
 }
 
-/// Starts the history, unless the configuration turns it off.
-fn start_history(config: &Config) -> Result<Option<Arc<History>>, StartError> {
-    if !config.history.enabled {
-        return Ok(None);
-    }
-    let settings = Settings::new(config.history.directory.clone(), config.history.max_size);
-    let sources = config.devices.iter().enumerate().map(|(index, device)| {
-        let vms = config.vms.iter().filter(|vm| vm.device == index);
-        let vms: Vec<VmConfig> = vms.cloned().collect();
-        let source = IdentitySource::of_device(&device.kind, &vms);
-        (device.name.clone(), source)
-    });
-    let sources: Vec<_> = sources.collect();
-    let served = move |directory: &Path| {
-        let own = IdentitySource::Files(vec![directory.to_owned()]).identity();
-        let on_it = sources
-            .iter()
-            .filter(|(_, source)| source.identity().overlaps(&own));
-        on_it.map(|(device, _)| device.clone()).collect()
-    };
-    let history = History::start(&settings, served).map_err(StartError::History)?;
-    Ok(Some(history))
-}
-
-fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
-    let open = |store: &StoreConfig| match Store::open(&store.path) {
-        Ok(opened) => Ok(Arc::new(opened)),
-        Err(source) => Err(StartError::Store {
-            place: store.place.clone().map(Box::new),
-            source,
-        }),
-    };
-    config.store.as_ref().map(open).transpose()
+/// Returns the gate for changes of the control API.
+pub(crate) fn change_gate_of(handle: &DaemonHandle) -> ChangeGate {
+    handle.shared().gate.clone()
 }

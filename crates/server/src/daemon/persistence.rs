@@ -270,7 +270,7 @@ impl Persistence {
 }
 
 /// Makes the paths of disks absolute, independent of the directory the daemon is started in.
-fn with_absolute_paths(mut vm: VmConfig) -> VmConfig {
+pub(super) fn with_absolute_paths(mut vm: VmConfig) -> VmConfig {
     for path in vm.disks.iter_mut().filter_map(|disk| disk.path.as_mut()) {
         if let Ok(whole) = std::path::absolute(&*path) {
             *path = whole;

@@ -38,7 +38,9 @@ impl<'a> Restore<'a> {
     /// Serves the VMs in the store beside those of the configuration, and passes learnt states,
     /// attainment and deadline transfers to the event loops. A VM that cannot be served is logged,
     /// and reported by `/healthz`.
-    pub(super) async fn run(self) {
+    ///
+    /// Without `with_states` it serves VMs alone: another daemon passes the states.
+    pub(super) async fn run(self, with_states: bool) {
         let Shared {
             devices,
             vms,
@@ -70,6 +72,9 @@ impl<'a> Restore<'a> {
                     persistence.set_not_served(name, why);
                 }
             }
+        }
+        if !with_states {
+            return;
         }
         // Only now that all VMs are there, because a VM that is added later may void learnt state.
         for device in 0..configs.len() {

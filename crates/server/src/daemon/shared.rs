@@ -1,9 +1,12 @@
 //! Parts of a daemon that its tasks share, each with its own state.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
+use serde_json::Value;
 use tokio::sync::Notify;
 
+use super::change_gate::ChangeGate;
 use super::devices::DeviceTable;
 use super::directory::VmDirectory;
 use super::disks::OpenDisks;
@@ -33,6 +36,12 @@ pub(super) struct Shared {
     /// Listeners for clients of disks.
     pub(super) listeners: Vec<ListenConfig>,
     pub(super) half_open: HalfOpenTables,
+    /// VMs of the configuration file, as the file has them.
+    pub(super) file_vms: Vec<Value>,
+    /// Gate for changes of the control API.
+    pub(super) gate: ChangeGate,
+    /// Number of connections of another daemon whose clients have not read their last replies.
+    pub(super) unsent: AtomicUsize,
     pub(super) stop: Notify,
 }
 

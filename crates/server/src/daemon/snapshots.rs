@@ -26,6 +26,7 @@ use crate::attainment_record::{self, Records};
 use crate::command::{Command, ControlError, LearntDeviceState};
 use crate::storage_identity::IdentitySource;
 use crate::store::{Change, Store, StoreError};
+use crate::takeover::DeviceState;
 
 /// Learnt states of a device and its VMs.
 pub(super) struct LearntSnapshot {
@@ -162,6 +163,30 @@ async fn collect_all(shared: &Shared) -> Vec<LearntSnapshot> {
         }
     }
     learnt
+}
+
+/// Returns what was learnt of all devices, attainment and running transfers, for another daemon.
+pub(super) async fn states(shared: &Shared) -> Vec<DeviceState> {
+    let mut states = Vec::new();
+    for (device, learnt) in collect_all(shared).await.into_iter().enumerate() {
+        let bytes = |(name, blob): (String, Blob)| (name, blob.as_bytes().to_vec());
+        let own = learnt.own.into_iter().filter_map(|(part, state)| {
+            let state = state?.as_bytes().to_vec();
+            Some((part.name().to_owned(), state))
+        });
+        let export = |reply| Command::ExportTransfers { reply };
+        let transfers = shared.devices.ask(device, export).await.unwrap_or_default();
+        states.push(DeviceState {
+            device: learnt.device,
+            learnt: learnt.states.into_iter().map(bytes).collect(),
+            own: own.collect(),
+            attainment: attainment_record::to_bytes(&learnt.attainment, Timestamp::now()),
+            transfers: (transfers.into_iter())
+                .map(|(vm, transfer)| (vm, transfer.words()))
+                .collect(),
+        });
+    }
+    states
 }
 
 /// Asks a device for its learnt states; `None` if its policy was replaced in between.

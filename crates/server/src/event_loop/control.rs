@@ -8,7 +8,7 @@ use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
 use super::respond;
-use super::{Loop, Phase, recording};
+use super::{Loop, Phase, hand_over, recording};
 use crate::command::{
     Command, CommandError, DeviceSnapshot, DiskSnapshot, NewConnection, VmSnapshot,
 };
@@ -67,8 +67,7 @@ impl Loop {
         match command {
             Command::Snapshot { reply } => respond(reply, self.snapshot()),
             Command::SnapshotVm { vm, reply } => {
-                let snapshot = self.vms.named(&vm).map(|at| self.vm_snapshot(at));
-                respond(reply, snapshot);
+                respond(reply, self.vms.named(&vm).map(|at| self.vm_snapshot(at)));
             }
             Command::SetObjective {
                 vm,
@@ -127,6 +126,7 @@ impl Loop {
             Command::ResumeTransfers { transfers, at } => self.resume_transfers(transfers, at),
             Command::ChangeRecording(change) => recording::switch(self, change),
             Command::AddConnection(new) => add_connection(self, *new),
+            Command::HandOver(step) => hand_over::step(self, step),
             Command::Drain => self.begin_drain(),
             Command::Abort => self.abort(),
             #[cfg(test)]

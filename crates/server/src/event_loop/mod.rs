@@ -28,6 +28,7 @@ mod fault_injection_tests;
 mod fault_tests;
 mod faults;
 mod frontends;
+mod hand_over;
 #[cfg(test)]
 mod hand_over_tests;
 #[cfg(test)]
@@ -78,6 +79,7 @@ use crate::timekeeping;
 use crate::transfer::PersistedTransfer;
 use device::{Device, LoopParts};
 use frontends::{FrontendContext, Frontends};
+use hand_over::HandOver;
 use removal::Removal;
 use sampler::{Sampled, Sampler};
 use target_alerts::TargetAlert;
@@ -246,6 +248,7 @@ struct Loop {
     tick_due: Nanos,
     upkeep_due: bool,
     phase: Phase,
+    hand_over: HandOver,
     /// Becomes [`Remains::flushed`].
     flushed: bool,
 }
@@ -255,6 +258,8 @@ enum Phase {
     Running,
     /// Reads no more requests and answers those that were read.
     Draining,
+    /// Reads no more requests; connections go to another daemon once their I/O has ended.
+    HandingOver,
     /// Leaves [`Loop::run`] after this turn.
     Ended,
 }
@@ -289,6 +294,7 @@ impl Loop {
             self.finish_removals();
             self.begin_resizes();
             self.device.answer_deactivations();
+            hand_over::go_on(self);
             self.upkeep();
             sampler::sample(self);
         }

@@ -186,6 +186,29 @@ impl Files {
     }
 }
 
+/// Time for which the lock of another daemon is waited for, which may be about to end because this
+/// one takes over from it. Shorter than samples wait for the files of the last run.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 4 });
+/// Pause between two attempts to lock.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Locks the directory by its file.
+fn lock_within(lock: &File, within: Duration) -> io::Result<()> {
+    let until = Instant::now() + within;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(fs::TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(LOCK_RETRY_INTERVAL);
+            }
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(io::Error::other("another daemon writes to this directory"));
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
 /// Open files.
 struct Writer {
     fine: Segments,
@@ -252,12 +275,7 @@ impl Writer {
             .truncate(false)
             .mode(0o600)
             .open(directory.join("lock"))?;
-        lock.try_lock().map_err(|error| match error {
-            fs::TryLockError::WouldBlock => {
-                io::Error::other("another daemon writes to this directory")
-            }
-            fs::TryLockError::Error(error) => error,
-        })?;
+        lock_within(&lock, LOCK_TIMEOUT)?;
         let bytes_max = files.lock().state.bytes_max;
         let fine_max = bytes_max / FINE_PART;
         let mut writer = Writer {

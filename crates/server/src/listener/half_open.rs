@@ -168,7 +168,7 @@ impl HalfOpen {
     }
 
     /// Returns the counts since the daemon started.
-    fn counts(&self) -> HandshakeCounts {
+    pub(crate) fn counts(&self) -> HandshakeCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HandshakeCounts {
             half_open: self.lock().entries.len() as u64,

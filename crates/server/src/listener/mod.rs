@@ -17,6 +17,7 @@
 mod disk_user;
 mod export_list;
 mod half_open;
+mod inherited;
 mod own_socket;
 mod passed_sockets;
 mod socket;
@@ -44,6 +45,7 @@ pub use half_open::{
     HALF_OPEN_CONTROL_MAX, HALF_OPEN_MAX, HALF_OPEN_METRICS_MAX, HALF_OPEN_PER_PEER,
     HalfOpenTables, HandshakeCounts, SILENCE_MIN,
 };
+pub use inherited::{InheritedSocket, InheritedSockets};
 pub use own_socket::{InheritError, OwnSocket};
 pub use passed_sockets::{PassedError, take_over_passed};
 pub use socket::{BindError, Bound};
@@ -186,6 +188,7 @@ struct Chosen {
 impl Chosen {
     /// Hands the client over to the event loop of its export.
     fn hand_over(mut self, peer: Peer, service: &ClientService) {
+        let is_tunnelled = matches!(self.stream, Stream::Tls(_));
         let fd = match (self.stream, &service.tls) {
             (Stream::Tls(stream), Some(tls)) => {
                 let export = (self.listed.vm.clone(), self.listed.volume.name.clone());
@@ -201,8 +204,10 @@ impl Chosen {
         let opening = Opening::Nbd(nbd::Opening {
             fd,
             session: self.session,
-            opened: self.opened,
+            style: self.opened.style,
+            allocation_context: self.opened.allocation_context,
             leftover: self.leftover,
+            is_tunnelled,
         });
         self.listed
             .hand_over(opening, peer.to_string(), self.permit);

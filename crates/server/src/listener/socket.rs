@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream as StdTcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -12,10 +12,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::inherited::{InheritedSocket, InheritedSockets, key_of_address, key_of_path};
 use super::passed_sockets::{self, PassedSocket};
 use super::socket_file::SocketFile;
 use crate::config::{ListenAddress, SocketOwner};
 use crate::error_hints::missing_directory;
+use crate::ownership::Ownership;
 use crate::ring::sys;
 use crate::tls::TlsConnection;
 
@@ -181,6 +183,9 @@ pub struct Bound {
     /// Path of the unix socket with its device and inode, so that a socket that replaced it is not
     /// removed.
     file: Option<(PathBuf, u64, u64)>,
+    /// Address as the configuration has it, by which another daemon finds the socket.
+    key: String,
+    ownership: Ownership,
 }
 
 #[derive(Debug)]
@@ -218,12 +223,15 @@ impl Bound {
         owner: &SocketOwner,
     ) -> Result<Bound, BindError> {
         let name = socket.address.to_string();
-        let socket = match address {
+        let (socket, key) = match address {
             ListenAddress::Unix { path, mode } => {
                 warn_of_other_access(path, *mode, FileOwner::look_up(owner, path)?);
-                Socket::Unix(socket.fd.into())
+                (Socket::Unix(socket.fd.into()), key_of_path(path))
             }
-            _ => Socket::Tcp(socket.fd.into()),
+            ListenAddress::Tcp(address) => {
+                (Socket::Tcp(socket.fd.into()), key_of_address(*address))
+            }
+            ListenAddress::VhostUser { .. } => panic!("a template is no address"),
         };
         let nonblocking = match &socket {
             Socket::Unix(listener) => listener.set_nonblocking(true),
@@ -234,8 +242,91 @@ impl Bound {
             what: "set up the socket",
             source,
         })?;
-        let file = None;
-        Ok(Bound { name, socket, file })
+        Ok(Bound {
+            name,
+            socket,
+            file: None,
+            key,
+            ownership: Ownership::default(),
+        })
+    }
+
+    /// Takes the socket of another daemon for this address, or binds one.
+    ///
+    /// # Errors
+    /// As for [`Bound::new`].
+    ///
+    /// # Panics
+    /// As for [`Bound::new`].
+    pub fn new_or_inherited(
+        address: &ListenAddress,
+        owner: &SocketOwner,
+        inherited: &InheritedSockets,
+    ) -> Result<Bound, BindError> {
+        let taken = match address {
+            ListenAddress::Unix { path, .. } => Bound::inherited_unix(path, inherited),
+            ListenAddress::Tcp(address) => {
+                let socket = inherited.take(&key_of_address(*address));
+                socket.map(|(socket, ownership)| {
+                    let InheritedSocket { key, fd, .. } = socket;
+                    let listener = std::net::TcpListener::from(fd);
+                    let name = listener.local_addr().unwrap_or(*address).to_string();
+                    Bound {
+                        name,
+                        socket: Socket::Tcp(listener),
+                        file: None,
+                        key,
+                        ownership,
+                    }
+                })
+            }
+            ListenAddress::VhostUser { .. } => None,
+        };
+        taken.map_or_else(|| Bound::new(address, owner), Ok)
+    }
+
+    /// Takes the unix socket of another daemon at a path, if it has one.
+    pub(super) fn inherited_unix(path: &Path, inherited: &InheritedSockets) -> Option<Bound> {
+        let (socket, ownership) = inherited.take(&key_of_path(path))?;
+        let InheritedSocket { key, file, fd } = socket;
+        Some(Bound {
+            name: path.display().to_string(),
+            socket: Socket::Unix(fd.into()),
+            file: file.map(|(device, inode)| (path.to_owned(), device, inode)),
+            key,
+            ownership,
+        })
+    }
+
+    /// Returns the address as the configuration has it, and device and inode of a socket's file.
+    pub(crate) fn identity(&self) -> (&str, Option<(u64, u64)>) {
+        let file = self
+            .file
+            .as_ref()
+            .map(|(_, device, inode)| (*device, *inode));
+        (&self.key, file)
+    }
+
+    /// Makes this process the one that clients of the unix socket see, in place of the daemon that
+    /// it was inherited from.
+    ///
+    /// # Errors
+    /// If the system call fails.
+    pub(crate) fn listen_again(&self) -> io::Result<()> {
+        sys::lengthen_backlog(self.descriptor())
+    }
+
+    /// Returns the socket itself.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Unix(listener) => listener.as_fd(),
+            Socket::Tcp(listener) => listener.as_fd(),
+        }
+    }
+
+    /// Leaves the file of the socket to the daemon that has the socket now.
+    pub(crate) fn give_up(&self) {
+        self.ownership.give_up();
     }
 
     /// Binds a unix socket.
@@ -255,6 +346,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some((path, device, inode)) = &self.file
+            && self.ownership.is_own()
             // A daemon that was started meanwhile may have replaced the socket by its own.
             && let Ok(meta) = std::fs::symlink_metadata(path)
             && (meta.dev(), meta.ino()) == (*device, *inode)
@@ -321,6 +413,8 @@ fn bind_unix(path: &Path, mode: u32, owner: FileOwner) -> Result<Bound, BindErro
         name: path.display().to_string(),
         socket: Socket::Unix(listener),
         file: Some((path.to_owned(), device, inode)),
+        key: key_of_path(path),
+        ownership: Ownership::default(),
     })
 }
 
@@ -372,6 +466,8 @@ fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
         name,
         socket: Socket::Tcp(listener),
         file: None,
+        key: key_of_address(address),
+        ownership: Ownership::default(),
     })
 }
 

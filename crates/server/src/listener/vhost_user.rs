@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::disk_user::DiskUser;
 use super::socket::{BindError, Bound, FileOwner, Peer, Stream};
-use super::{ACCEPT_RETRY_DELAY, ExportList, Listener};
+use super::{ACCEPT_RETRY_DELAY, ExportList, InheritedSockets, Listener};
 use crate::config::{SocketOwner, SocketTemplate};
 use crate::frontend::Opening;
 use crate::frontend::vhost_user::{ConfigNotices, Session};
@@ -73,13 +73,25 @@ impl VhostUserListener {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Binds the sockets of the disks that there are now.
+    /// Returns the sockets that there are now.
+    pub(crate) fn sockets(&self) -> Vec<Arc<Bound>> {
+        let sockets = self.lock();
+        sockets
+            .values()
+            .map(|socket| socket.bound.clone())
+            .collect()
+    }
+
+    /// Binds the sockets of the disks that there are now, unless another daemon has them.
     ///
     /// # Errors
     /// The first error; the sockets that were bound are removed when the listener is dropped.
-    pub fn bind(&self) -> Result<(), BindError> {
+    pub fn bind(&self, inherited: &InheritedSockets) -> Result<(), BindError> {
         for (path, disk) in self.wanted() {
-            let bound = Bound::unix(&path, self.mode, self.owner)?;
+            let bound = match Bound::inherited_unix(&path, inherited) {
+                Some(bound) => bound,
+                None => Bound::unix(&path, self.mode, self.owner)?,
+            };
             self.lock().insert(path, Socket::new(bound, disk));
         }
         Ok(())

@@ -12,9 +12,13 @@ use std::path::Path;
 use std::time::Duration;
 
 mod accounts;
+mod descriptors;
 mod unix_sockets;
 
 pub use accounts::{group_id, overflow_user, own_user, user_id};
+pub use descriptors::{
+    DESCRIPTORS_MAX, has_ended, peer_process, process, receive_descriptors, send_descriptors,
+};
 pub use unix_sockets::{is_listened_on, open_reference, peer_groups};
 
 /// Idle time after which the kernel sends keepalive probes on a TCP connection (`TCP_KEEPIDLE`).

@@ -28,6 +28,7 @@ mod token_record;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
@@ -48,6 +49,8 @@ pub struct Store {
     open: Box<Opener>,
     /// Open database; `None` after an error, until the next use.
     database: Mutex<Option<Opened>>,
+    /// True while another process may have the file.
+    is_released: AtomicBool,
 }
 
 /// Function that opens the database, recovered and checked.
@@ -133,6 +136,7 @@ impl Store {
             path,
             open: Box::new(open),
             database: Mutex::default(),
+            is_released: AtomicBool::new(false),
         };
         // Opened once at once, so that a broken store is an error at start instead of at the first
         // change.
@@ -343,6 +347,19 @@ impl Store {
         Ok(self.apply(&[Change::ForgetDisk { name }])? > 0)
     }
 
+    /// Closes the file, which another process may open then. Every use fails until
+    /// [`Store::reclaim`].
+    pub fn release(&self) {
+        let mut guard = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_released.store(true, Ordering::Relaxed);
+        *guard = None;
+    }
+
+    /// Ends [`Store::release`]: the next use opens the file again.
+    pub fn reclaim(&self) {
+        self.is_released.store(false, Ordering::Relaxed);
+    }
+
     /// Runs `act` on the database: opens it if it is shut, and shuts it if `act` fails. `what`
     /// names the action in errors.
     fn with<T>(
@@ -354,6 +371,10 @@ impl Store {
         let mut guard = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = match guard.take() {
             Some(opened) => opened,
+            None if self.is_released.load(Ordering::Relaxed) => {
+                let path = self.path.clone();
+                return Err(StoreError::InUse { path });
+            }
             None => self.reopen()?,
         };
         let opened = guard.insert(opened);

@@ -38,8 +38,18 @@ pub(super) struct Connection {
     pub(super) held: Option<Incoming<u64>>,
     /// Guest memory of the request in `held`.
     pub(super) held_ranges: Vec<Mem>,
+    /// Requests that the engine has given back, for the daemon that goes on with the connection.
+    pub(super) withdrawn: Vec<Withdrawn>,
     /// Counts the connection against its VM's maximum until it is dropped.
-    pub(super) _permit: ConnectionPermit,
+    pub(super) permit: ConnectionPermit,
+}
+
+/// Request that was withdrawn from the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Withdrawn {
+    pub(super) slot: u32,
+    /// True if a part of it was with the device: all others of its lane have come after it.
+    pub(super) is_partial: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +57,10 @@ pub(super) enum State {
     Open,
     Leaving,
     Gone,
+    /// Another daemon is to go on with it. With `has_left` the client has disconnected in order.
+    HandingOver {
+        has_left: bool,
+    },
 }
 
 /// Reason why nothing is taken from a connection.
@@ -70,6 +84,11 @@ impl Connection {
     pub(super) fn is_at_rest(&self) -> bool {
         let lends_memory = self.memory == PayloadMemory::Own && self.outstanding > 0;
         !lends_memory && self.transport.is_at_rest()
+    }
+
+    /// Returns true for a connection over TLS.
+    pub(super) fn is_tunnelled(&self) -> bool {
+        matches!(&self.transport, AnyFrontend::Nbd(connection) if connection.is_tunnelled())
     }
 
     /// Returns true if the connection waits for a request slot or payload memory.
@@ -118,12 +137,22 @@ impl Connections {
     }
 
     pub(super) fn remove(&mut self, index: u32) -> Connection {
+        let connection = self.take_out(index);
+        assert!(
+            connection.state == State::Gone,
+            "a connection is removed before it is closed"
+        );
+        connection
+    }
+
+    /// Removes a connection that is open for its client.
+    pub(super) fn take_out(&mut self, index: u32) -> Connection {
         let connection = self.connections[index as usize]
             .take()
             .expect("the connection is there");
         // Its buffers go to other connections, into which the kernel would still write.
         assert!(
-            connection.state == State::Gone && connection.is_at_rest(),
+            connection.is_at_rest(),
             "a connection is removed while operations use its memory"
         );
         // Late completions of this connection no longer resolve.

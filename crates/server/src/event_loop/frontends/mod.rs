@@ -7,6 +7,7 @@
 //! ```
 
 mod connection;
+mod hand_over;
 mod replies;
 mod round_robin;
 mod submission;
@@ -167,10 +168,8 @@ impl Frontends {
             return log_refusal(&export, &peer, &"the device has its maximum of connections");
         };
         let memory = opening.memory();
-        let client = ctx
-            .parts
-            .engine
-            .connect_with(ctx.device.disks[disk].id, memory);
+        let id = ctx.device.disks[disk].id;
+        let client = ctx.parts.engine.connect_with(id, memory);
         let engine = match client {
             Ok(engine) => engine,
             Err(error) => return log_refusal(&export, &peer, &error),
@@ -207,7 +206,8 @@ impl Frontends {
             stall: None,
             held: None,
             held_ranges: Vec::new(),
-            _permit: permit,
+            withdrawn: Vec::new(),
+            permit,
         });
         tracing::debug!(%export, "client connected");
         self.turns.add(connection_ref.index);
@@ -343,7 +343,7 @@ impl Frontends {
         match connection.state {
             State::Leaving if connection.is_quiet() => self.close(ctx, index),
             State::Gone if connection.is_at_rest() => self.remove(ctx, index),
-            State::Open | State::Leaving | State::Gone => {}
+            State::Open | State::Leaving | State::Gone | State::HandingOver { .. } => {}
         }
     }
 
@@ -352,8 +352,12 @@ impl Frontends {
             generation,
             transport,
             disk,
+            withdrawn,
             ..
         } = self.connections.remove(index);
+        // Of a connection that was to be handed over and broke.
+        let slots = withdrawn.iter().map(|withdrawn| withdrawn.slot);
+        ctx.parts.requests.end(slots, None);
         let vm = ctx.device.vm_of(disk);
         for queue in &mut ctx.vms[vm].stalled {
             // The index may be another connection's from now on.

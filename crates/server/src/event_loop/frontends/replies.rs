@@ -28,6 +28,9 @@ impl Frontends {
         ctx: &mut FrontendContext<'_>,
         done: &Done,
     ) {
+        if done.outcome.is_err() && self.withdraw(ctx, done, true) {
+            return;
+        }
         let index = ctx.parts.requests.by_tag(done.tag);
         let slot = ctx.parts.requests.get_mut(index);
         match done.outcome {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::SetupError;
-use crate::backing::Disk;
+use crate::backing::{Disk, LockedFile};
 use crate::config::DiskConfig;
 use crate::disk_file_monitor::Watched;
 use crate::ring::sys;
@@ -22,6 +22,8 @@ pub struct Files {
     used: Arc<Mutex<HashMap<Identity, Vec<User>>>>,
     /// Absolute paths of disks that the store knows to have been created or served before.
     known: Arc<Mutex<BTreeSet<PathBuf>>>,
+    /// Open files of another daemon's disks, which disks here are opened with.
+    inherited: Arc<Mutex<HashMap<Identity, LockedFile>>>,
 }
 
 /// File of one open disk, as [`Files`] knows it. A later disk is another one, even if it has the
@@ -59,6 +61,32 @@ impl Files {
     /// Replaces the paths of disks that were created or served before.
     pub(crate) fn set_known(&self, paths: impl Iterator<Item = PathBuf>) {
         *self.lock_known() = paths.collect();
+    }
+
+    /// Has the next disks use these open files of another daemon. Files whose identity the kernel
+    /// does not tell are left out.
+    pub(crate) fn inherit(&self, files: impl IntoIterator<Item = LockedFile>) {
+        let mut inherited = self.lock_inherited();
+        for locked in files {
+            if let Ok(meta) = locked.file.metadata() {
+                inherited.insert(sys::identity(&meta), locked);
+            }
+        }
+    }
+
+    /// Takes the open file of another daemon at a path, if there is one.
+    pub(super) fn take_inherited(&self, path: &Path) -> Option<LockedFile> {
+        if self.lock_inherited().is_empty() {
+            return None;
+        }
+        let meta = std::fs::metadata(path).ok()?;
+        self.lock_inherited().remove(&sys::identity(&meta))
+    }
+
+    fn lock_inherited(&self) -> MutexGuard<'_, HashMap<Identity, LockedFile>> {
+        self.inherited
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if a disk at this path was created or served before, so that no new file may be

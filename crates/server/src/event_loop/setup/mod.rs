@@ -342,9 +342,11 @@ fn open_locked_disk(
 /// Opens a disk. The file of a disk that was served before is never created anew, whatever `create`
 /// says: if it is missing or empty, its file system is probably not mounted.
 fn open_known(device: &DeviceConfig, disk: &DiskConfig, files: &Files) -> Result<Disk, OpenError> {
+    let writable = disk.path.as_ref().filter(|_| !disk.read_only);
+    let inherited = writable.and_then(|path| files.take_inherited(path));
     let known = disk.path.as_ref().filter(|path| files.knows(path));
     let Some(path) = known.filter(|_| disk.create != Create::No) else {
-        return Disk::open(device, disk);
+        return Disk::open_or_inherit(device, disk, inherited);
     };
     let mut there = disk.clone();
     there.create = Create::No;
@@ -353,7 +355,7 @@ fn open_known(device: &DeviceConfig, disk: &DiskConfig, files: &Files) -> Result
         export: disk.export.clone(),
         found,
     };
-    Disk::open(device, &there).map_err(|error| match error {
+    Disk::open_or_inherit(device, &there, inherited).map_err(|error| match error {
         OpenError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             lost("is not there")
         }

@@ -133,6 +133,7 @@ impl Prepared {
             tick_due: Nanos::ZERO,
             upkeep_due: false,
             phase: Phase::Running,
+            hand_over: Default::default(),
             flushed: false,
         })
     }
@@ -146,8 +147,13 @@ impl Prepared {
 fn run_to_its_end(event_loop: Loop) -> io::Result<Remains> {
     let mut event_loop = ManuallyDrop::new(event_loop);
     let ended = catch_unwind(AssertUnwindSafe(|| event_loop.run()));
-    // The kernel may still read replies from memory of the disks.
-    if ended.is_ok() && event_loop.engine.is_idle() && event_loop.requests.len() == 0 {
+    // The kernel may still read replies from memory of the disks. Files that are another daemon's
+    // by now stay locked: dropping them would release the lock that both hold.
+    if ended.is_ok()
+        && !event_loop.hand_over.gave_up_disks
+        && event_loop.engine.is_idle()
+        && event_loop.requests.len() == 0
+    {
         drop(ManuallyDrop::into_inner(event_loop));
     } else {
         event_loop.frontends.hang_up(&event_loop.ring);

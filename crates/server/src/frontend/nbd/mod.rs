@@ -4,6 +4,6 @@
 mod connection;
 mod translation;
 
-pub(crate) use connection::Connection;
-pub use connection::Opening;
+pub(crate) use connection::{Connection, Kept};
+pub use connection::{Handed, Opening};
 pub(crate) use translation::{Head, export};

@@ -7,6 +7,7 @@
 //! ```
 
 mod coalescing;
+mod hand_over;
 mod receive;
 mod send;
 
@@ -16,7 +17,7 @@ use std::os::fd::OwnedFd;
 use tidegate_core::engine::PayloadMemory;
 use tidegate_core::time::Nanos;
 use tidegate_nbd::reply;
-use tidegate_nbd::{Extent, Opened, ReplyStyle, Session};
+use tidegate_nbd::{Extent, ReplyStyle, Session};
 
 use crate::backing::extents::EXTENTS_MAX;
 use crate::frontend::interface::{
@@ -26,6 +27,9 @@ use crate::frontend::request_table::Requests;
 use crate::ring::{Completion, FileId, Pause, Ring};
 
 use coalescing::Coalescing;
+use hand_over::CANCELLED;
+pub use hand_over::Handed;
+pub(crate) use hand_over::Kept;
 use receive::Rx;
 use send::Tx;
 
@@ -55,10 +59,15 @@ pub struct Opening {
     pub fd: OwnedFd,
     /// Protocol state in the transmission phase; all output of the handshake was sent.
     pub session: Session,
-    /// Results of the negotiation.
-    pub opened: Opened,
-    /// Bytes received beyond the handshake, at most 4 KiB.
+    /// Negotiated form of replies.
+    pub style: ReplyStyle,
+    /// Identifier of `base:allocation`, if the client has selected it.
+    pub allocation_context: Option<u32>,
+    /// Bytes received beyond the handshake, at most 4 KiB; of a connection of another daemon, all
+    /// that was not answered there.
     pub leftover: Vec<u8>,
+    /// True if the socket leads to a thread for TLS.
+    pub is_tunnelled: bool,
 }
 
 /// NBD connection inside a loop.
@@ -73,6 +82,9 @@ pub(crate) struct Connection {
     coalescing: Coalescing,
     /// True once the socket was shut down.
     shut_down: bool,
+    is_tunnelled: bool,
+    /// True once the connection is to be handed over: nothing more is received.
+    handing_over: bool,
 }
 
 /// Identifier that the client gave a request, returned in the reply.
@@ -102,16 +114,17 @@ impl Connection {
     pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<Connection> {
         let file = port.ring.add_file(opening.fd)?;
         let buffer = port.plumbing.get(RECEIVE);
-        buffer.mem().write(&opening.leftover);
         Ok(Connection {
             file,
             session: opening.session,
-            style: opening.opened.style,
-            allocation_context: opening.opened.allocation_context,
-            rx: Rx::new(buffer, opening.leftover.len(), port.now),
+            style: opening.style,
+            allocation_context: opening.allocation_context,
+            rx: Rx::new(buffer, opening.leftover, port.now),
             tx: Tx::new(port.now),
             coalescing: Coalescing::new(port.now),
             shut_down: false,
+            is_tunnelled: opening.is_tunnelled,
+            handing_over: false,
         })
     }
 
@@ -155,7 +168,7 @@ impl Frontend for Connection {
         if self.rx.payload.is_some() {
             return self.fill_payload(port.requests, budget);
         }
-        while !self.rx.is_empty() {
+        while !self.rx.is_empty() || self.rx.refill() {
             if !budget.may_take_request() {
                 return Polled::Later;
             }
@@ -206,6 +219,10 @@ impl Frontend for Connection {
                     self.rx.drained = false;
                     self.rx.next_since = Some(port.now);
                 }
+                Progress::default()
+            }
+            CANCELLED => {
+                self.cancel_operations(port);
                 Progress::default()
             }
             other => panic!("event {other} of a socket, which was never submitted"),
@@ -259,7 +276,7 @@ impl Frontend for Connection {
 
     #[inline]
     fn is_at_rest(&self) -> bool {
-        !self.rx.receiving && !self.tx.is_sending()
+        !self.rx.receiving && (!self.tx.is_sending() || self.tx.has_stopped)
     }
 
     fn shut_down(&mut self, port: &mut Port<'_>) {

@@ -35,15 +35,32 @@ pub(super) struct Rx {
     /// Loop time at which the first bytes of the next receive arrived, if the client was stalled
     /// then.
     pub(super) next_since: Option<Nanos>,
+    /// Bytes that another daemon has received, which come before those of the socket.
+    backlog: Option<Box<Backlog>>,
+}
+
+/// Bytes that are parsed before any are received.
+#[derive(Debug)]
+struct Backlog {
+    bytes: Vec<u8>,
+    /// Number of bytes that were taken.
+    taken: usize,
 }
 
 impl Rx {
-    /// Creates the receiving side around a buffer that holds `filled` bytes already.
-    pub(super) fn new(buffer: Buffer, filled: usize, now: Nanos) -> Rx {
+    /// Creates the receiving side around a buffer. `received` are the bytes that have come already.
+    pub(super) fn new(buffer: Buffer, received: Vec<u8>, now: Nanos) -> Rx {
+        let backlog = (!received.is_empty()).then(|| {
+            Box::new(Backlog {
+                bytes: received,
+                taken: 0,
+            })
+        });
         Rx {
             buffer,
             start: 0,
-            end: filled,
+            end: 0,
+            backlog,
             receiving: false,
             drained: false,
             payload: None,
@@ -61,10 +78,38 @@ impl Rx {
         self.start == self.end
     }
 
+    /// Fills the empty buffer with bytes that have come before the connection did. Returns false if
+    /// there are none.
+    pub(super) fn refill(&mut self) -> bool {
+        let Some(backlog) = &mut self.backlog else {
+            return false;
+        };
+        let rest = &backlog.bytes[backlog.taken..];
+        let n = rest.len().min(RECEIVE);
+        self.buffer.mem().write(&rest[..n]);
+        (self.start, self.end) = (0, n);
+        backlog.taken += n;
+        if backlog.taken == backlog.bytes.len() {
+            self.backlog = None;
+        }
+        true
+    }
+
+    /// Appends what has come and was not parsed.
+    pub(super) fn rest(&self, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.resize(at + self.end - self.start, 0);
+        let unparsed = self.buffer.mem().slice(self.start, self.end - self.start);
+        unparsed.read(&mut out[at..]);
+        if let Some(backlog) = &self.backlog {
+            out.extend(&backlog.bytes[backlog.taken..]);
+        }
+    }
+
     /// Prepares for a receive into the empty buffer, which the caller submits.
     pub(super) fn begin(&mut self) {
         debug_assert!(
-            self.is_empty() && !self.receiving,
+            self.is_empty() && !self.receiving && self.backlog.is_none(),
             "a receive overwrites bytes that were not parsed, or another receive"
         );
         (self.start, self.end, self.receiving) = (0, 0, true);
@@ -94,8 +139,7 @@ impl Connection {
         self.rx.receiving = false;
         let sent = self.linked_send_ended(port);
         let next = match completion.result {
-            Ok(0) => Next::Closed(None),
-            Ok(n) => {
+            Ok(n) if n > 0 => {
                 let n = n as usize;
                 self.rx.drained = !completion.more;
                 self.rx.moved = port.now;
@@ -111,6 +155,9 @@ impl Connection {
                 self.rx.end = n - direct;
                 Next::Poll
             }
+            // Cancelled; or closed, which the daemon that goes on finds, too.
+            Ok(_) | Err(_) if self.handing_over => Next::Nothing,
+            Ok(_) => Next::Closed(None),
             Err(libc::EINTR | libc::EAGAIN) => Next::Exchange,
             Err(errno) => Next::Closed(Some(errno)),
         };
@@ -161,6 +208,9 @@ impl Connection {
         let Some((slot, filled)) = rx.payload else {
             return Polled::Empty;
         };
+        if rx.is_empty() {
+            rx.refill();
+        }
         let len = requests.get(slot).len as usize;
         let buffer = requests.buffer(slot).expect("a write has a buffer");
         let n = (len - filled).min(rx.end - rx.start);
@@ -169,7 +219,11 @@ impl Connection {
         budget.copy(n);
         if filled + n < len {
             rx.payload = Some((slot, filled + n));
-            return Polled::Empty;
+            // More has come already, and takes a turn of its own.
+            return match rx.backlog {
+                Some(_) => Polled::Later,
+                None => Polled::Empty,
+            };
         }
         rx.payload = None;
         Polled::Arrived(slot)

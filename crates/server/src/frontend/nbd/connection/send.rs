@@ -37,7 +37,11 @@ pub(super) struct Tx {
     rest: Vec<Mem>,
     pub(super) heads: Option<Buffer>,
     /// True while a receive is linked to the send, so that the send completes only if it fails.
-    linked: bool,
+    pub(super) linked: bool,
+    /// True once the send is to end wherever it is.
+    pub(super) stops: bool,
+    /// True once it has, with `ranges` left.
+    pub(super) has_stopped: bool,
     /// Loop time at which the client last took bytes.
     pub(super) moved: Nanos,
     /// Loop time at which the current send began, and its size in bytes (`began_bytes`).
@@ -55,10 +59,17 @@ impl Tx {
             rest: Vec::new(),
             heads: None,
             linked: false,
+            stops: false,
+            has_stopped: false,
             moved: now,
             began: now,
             began_bytes: 0,
         }
+    }
+
+    /// Returns the memory of the send that is still to be sent.
+    pub(super) fn ranges(&self) -> &[Mem] {
+        &self.ranges
     }
 
     #[inline]
@@ -161,7 +172,15 @@ impl Connection {
                 let left = total - n as usize;
                 sub_ranges(&tx.ranges, n as usize, left, &mut tx.rest);
                 std::mem::swap(&mut tx.ranges, &mut tx.rest);
-                self.submit_send(port, left as u64, false);
+                if tx.stops {
+                    tx.has_stopped = true;
+                } else {
+                    self.submit_send(port, left as u64, false);
+                }
+                (false, Next::Exchange)
+            }
+            Err(libc::ECANCELED) if self.tx.stops => {
+                self.tx.has_stopped = true;
                 (false, Next::Exchange)
             }
             Err(libc::EINTR | libc::EAGAIN) if !self.shut_down => {
@@ -205,7 +224,7 @@ impl Connection {
 }
 
 /// Returns the head of the reply to a request.
-fn head_of(slot: &Slot) -> Head {
+pub(super) fn head_of(slot: &Slot) -> Head {
     match (slot.answer, slot.kind) {
         (Answer::Error(failure, message), _) => Head::Failed(failure, message),
         (Answer::Ok, Kind::Read) => Head::Data {

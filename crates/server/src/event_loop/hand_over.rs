@@ -1,0 +1,87 @@
+//! Hand-over of a loop's connections to another daemon, and back if it does not take them.
+//!
+//! ```text
+//!   Running --Begin----> HandingOver: each connection is sent off once it is at rest
+//!      ^                       |  all are sent, nothing is in flight: the channel is closed
+//!      |                       v
+//!      +---- Resume -------- at rest --GiveUpDisks--> Ended, with the locks of the files held
+//! ```
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Loop, Phase, respond};
+use crate::command::{HandOverStep, HandedConnection};
+
+/// Hand-over that is under way in a loop.
+#[derive(Debug, Default)]
+pub(super) struct HandOver {
+    /// Channel of the connections; closed once all were sent and nothing is in flight.
+    handed: Option<mpsc::UnboundedSender<HandedConnection>>,
+    /// Answered once no connection over TLS is left.
+    tunnelled: Option<oneshot::Sender<()>>,
+    /// True once the files of the disks are another daemon's, with their locks.
+    pub(super) gave_up_disks: bool,
+}
+
+/// Takes a step of a hand-over.
+pub(super) fn step(event_loop: &mut Loop, step: HandOverStep) {
+    match step {
+        HandOverStep::CloseTunnelled { reply } => {
+            event_loop.hand_over.tunnelled = Some(reply);
+            let (frontends, mut ctx) = event_loop.frontends_and_context();
+            frontends.close_tunnelled(&mut ctx);
+        }
+        HandOverStep::Begin { handed } => begin(event_loop, handed),
+        // Connections that were not sent off yet are sent as they come to rest.
+        HandOverStep::Resume => {
+            if event_loop.phase == Phase::HandingOver {
+                event_loop.phase = Phase::Running;
+                event_loop.frontends.go_on();
+            }
+        }
+        HandOverStep::GiveUpDisks => {
+            event_loop.hand_over.gave_up_disks = true;
+            event_loop.phase = Phase::Ended;
+        }
+    }
+}
+
+/// Begins to hand the connections over.
+fn begin(event_loop: &mut Loop, handed: mpsc::UnboundedSender<HandedConnection>) {
+    if event_loop.phase != Phase::Running {
+        // The channel is closed: a loop that ends has nothing to hand over.
+        return;
+    }
+    event_loop.phase = Phase::HandingOver;
+    event_loop.hand_over.handed = Some(handed);
+    // Requests that fault rules stall count as in flight.
+    event_loop.end_stalls(None);
+    let (frontends, mut ctx) = event_loop.frontends_and_context();
+    frontends.begin_hand_over(&mut ctx);
+    frontends.go_on();
+}
+
+/// Sends connections off that have come to rest. Called once a turn; does nothing unless there is a
+/// hand-over.
+pub(super) fn go_on(event_loop: &mut Loop) {
+    if event_loop.hand_over.tunnelled.is_some()
+        && !event_loop.frontends.has_tunnelled()
+        && let Some(reply) = event_loop.hand_over.tunnelled.take()
+    {
+        respond(reply, ());
+    }
+    let Some(handed) = event_loop.hand_over.handed.take() else {
+        return;
+    };
+    let (frontends, mut ctx) = event_loop.frontends_and_context();
+    // A receiver that is gone has the connections closed.
+    let all = frontends.hand_over_rested(&mut ctx, |one| drop(handed.send(one)));
+    let at_rest = event_loop.engine.is_idle() && event_loop.device.is_at_rest();
+    let is_over = match event_loop.phase {
+        Phase::HandingOver => all && at_rest && event_loop.frontends.len() == 0,
+        _ => all,
+    };
+    if !is_over {
+        event_loop.hand_over.handed = Some(handed);
+    }
+}

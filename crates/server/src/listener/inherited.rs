@@ -1,0 +1,78 @@
+//! Listening sockets of another daemon, which a new one goes on with.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::ownership::Ownership;
+
+/// Listening socket of another daemon.
+#[derive(Debug)]
+pub struct InheritedSocket {
+    /// Address in the form of [`key_of_path`] or [`key_of_address`].
+    pub key: String,
+    /// Device and inode of the file of a unix socket.
+    pub file: Option<(u64, u64)>,
+    /// Socket.
+    pub fd: OwnedFd,
+}
+
+/// Listening sockets of another daemon that no listener has taken yet. Clones share them.
+#[derive(Clone, Debug)]
+pub struct InheritedSockets {
+    sockets: Arc<Mutex<Vec<InheritedSocket>>>,
+    ownership: Ownership,
+}
+
+impl Default for InheritedSockets {
+    fn default() -> InheritedSockets {
+        InheritedSockets::new(Vec::new(), Ownership::default())
+    }
+}
+
+/// Beginning of the key of a unix socket.
+const UNIX: &str = "unix ";
+
+/// Returns the key of a unix socket.
+pub(crate) fn key_of_path(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    format!("{UNIX}{}", path.display())
+}
+
+/// Returns the key of a TCP address as the configuration has it, port 0 included.
+pub(crate) fn key_of_address(address: std::net::SocketAddr) -> String {
+    format!("tcp {address}")
+}
+
+impl InheritedSockets {
+    /// Makes the set of these sockets.
+    pub fn new(sockets: Vec<InheritedSocket>, ownership: Ownership) -> InheritedSockets {
+        InheritedSockets {
+            sockets: Arc::new(Mutex::new(sockets)),
+            ownership,
+        }
+    }
+
+    /// Takes the first socket with this key.
+    pub(crate) fn take(&self, key: &str) -> Option<(InheritedSocket, Ownership)> {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = sockets.iter().position(|socket| socket.key == key)?;
+        Some((sockets.remove(at), self.ownership.clone()))
+    }
+
+    /// Closes the sockets that no listener has taken, because the configuration no longer names
+    /// them, and removes their files.
+    pub(crate) fn close_rest(&self) {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        for InheritedSocket { key, file, .. } in sockets.drain(..) {
+            tracing::info!("no longer listening on {key}");
+            let path = key.strip_prefix(UNIX).map(Path::new);
+            if let (Some(path), Some(file)) = (path, file)
+                && std::fs::symlink_metadata(path).is_ok_and(|it| (it.dev(), it.ino()) == file)
+            {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Connection between two daemons. Calls block, so they are made on threads that may.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::message::{HEAD_LEN, Head, Message, Reader};
+use crate::ring::sys;
+
+/// Connection between two daemons.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    stream: UnixStream,
+}
+
+impl Channel {
+    /// Uses a connected socket.
+    ///
+    /// # Errors
+    /// If the socket cannot be made to block.
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Channel> {
+        stream.set_nonblocking(false)?;
+        Ok(Channel { stream })
+    }
+
+    /// Returns the socket.
+    pub(crate) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Sets the time within which each part of a message has to come or to be taken.
+    ///
+    /// # Errors
+    /// If the socket does not take it.
+    pub(crate) fn allow(&self, time: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(time))?;
+        self.stream.set_write_timeout(Some(time))
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// If the peer is gone or does not take it in time.
+    pub(crate) fn send(&mut self, message: &Message) -> io::Result<()> {
+        self.send_with(message, &[], &[])
+    }
+
+    /// Sends a message with bytes and descriptors.
+    ///
+    /// # Errors
+    /// As for [`Channel::send`].
+    pub(crate) fn send_with(
+        &mut self,
+        message: &Message,
+        bytes: &[&[u8]],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let json = serde_json::to_vec(message)?;
+        let head = Head {
+            json: u32::try_from(json.len()).map_err(io::Error::other)?,
+            bytes: bytes.iter().map(|part| part.len() as u64).sum(),
+            descriptors: descriptors.len() as u32,
+        };
+        self.stream.write_all(&head.encode())?;
+        for group in descriptors.chunks(sys::DESCRIPTORS_MAX) {
+            sys::send_descriptors(&self.stream, group)?;
+        }
+        self.stream.write_all(&json)?;
+        bytes
+            .iter()
+            .try_for_each(|part| self.stream.write_all(part))
+    }
+
+    /// Receives a message with its descriptors and bytes.
+    ///
+    /// # Errors
+    /// If the peer is gone, sends nothing in time, or breaks a rule.
+    pub(crate) fn receive(&mut self) -> io::Result<(Message, Reader<OwnedFd>)> {
+        let mut head = [0; HEAD_LEN];
+        self.stream.read_exact(&mut head)?;
+        let head = Head::decode(&head).map_err(io::Error::other)?;
+        let mut descriptors = Vec::new();
+        while descriptors.len() < head.descriptors as usize {
+            let group = sys::receive_descriptors(&self.stream)?;
+            if group.is_empty() {
+                return Err(io::Error::other("descriptors are missing"));
+            }
+            descriptors.extend(group);
+        }
+        let mut part = |len: u64| {
+            let mut bytes = Vec::new();
+            let read = Read::by_ref(&mut self.stream)
+                .take(len)
+                .read_to_end(&mut bytes)?;
+            match read as u64 == len {
+                true => Ok(bytes),
+                false => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            }
+        };
+        let json = part(u64::from(head.json))?;
+        let bytes = part(head.bytes)?;
+        let message = serde_json::from_slice(&json)?;
+        Ok((message, Reader::new(descriptors, bytes)))
+    }
+}

@@ -1,0 +1,276 @@
+//! Messages between two daemons, and their form in bytes.
+//!
+//! ```text
+//!   "TGTO"  length of the JSON (u32)  length of the bytes (u64)  number of descriptors (u32)
+//!   one byte for each group of descriptors, with the descriptors | JSON | bytes
+//! ```
+//!
+//! Numbers are little-endian. A daemon ignores fields of the JSON that it does not know. A change
+//! that an older daemon would misunderstand increases [`FORMAT`].
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate_nbd::{ReplyStyle, TransmissionState};
+
+/// Version of the hand-over. Both daemons must have the same.
+pub const FORMAT: u32 = 1;
+/// First bytes of a message.
+const MAGIC: [u8; 4] = *b"TGTO";
+/// Length of the head of a message in bytes.
+pub(super) const HEAD_LEN: usize = 20;
+/// Most bytes of JSON in a message: plans of 100,000 VMs are shorter.
+const JSON_MAX: u32 = 1 << 30;
+/// Most bytes beside the JSON: the payloads of all requests of a host.
+const BYTES_MAX: u64 = 1 << 36;
+/// Most descriptors in a message.
+const DESCRIPTORS_MAX: u32 = 1 << 20;
+
+/// Message between two daemons.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// Versions of the sender.
+    Hello(Hello),
+    /// The sender does not go on, and nothing has changed.
+    Refused(Problem),
+    /// Inventory of the running daemon, with its listening sockets and files.
+    Plan(Plan),
+    /// The new daemon is about to open what the plan names.
+    Prepare,
+    /// The running daemon has closed its store and refuses changes.
+    Prepared,
+    /// The new daemon is ready: clients are to be paused.
+    Pause,
+    /// Connections and what was learnt, with the sockets.
+    State(State),
+    /// The new daemon has everything and waits for the word.
+    Taken,
+    /// Everything is the new daemon's.
+    Yours,
+}
+
+/// Versions of a daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// [`FORMAT`].
+    pub(crate) format: u32,
+    /// Version of Tidegate.
+    pub(crate) build: String,
+}
+
+impl Hello {
+    /// Returns the versions of this build.
+    pub(crate) fn own() -> Hello {
+        Hello {
+            format: FORMAT,
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// Reason of a refusal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Problem {
+    /// Mistake or obstacle.
+    pub(crate) what: String,
+    /// Advice for the operator.
+    pub(crate) help: String,
+}
+
+/// Inventory of a running daemon. Descriptors are named by their number in the message.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) sockets: Vec<SocketPlan>,
+    pub(crate) disks: Vec<DiskPlan>,
+    /// VMs of the daemon's configuration file, as the file has them.
+    pub(crate) file_vms: Vec<Value>,
+    /// VMs that are served now.
+    pub(crate) vms: Vec<VmPlan>,
+    /// Policies of the devices.
+    pub(crate) policies: Vec<PolicyPlan>,
+    /// Devices whose requests are recorded now.
+    #[serde(default)]
+    pub(crate) recorded: Vec<String>,
+}
+
+/// Listening socket.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SocketPlan {
+    /// Address as the configuration has it.
+    pub(crate) key: String,
+    /// Device and inode of a unix socket's file.
+    pub(crate) file: Option<(u64, u64)>,
+    pub(crate) descriptor: u32,
+}
+
+/// File of a writable disk, locked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct DiskPlan {
+    pub(crate) export: String,
+    pub(crate) descriptor: u32,
+    /// Claim on a block device.
+    pub(crate) claim: Option<u32>,
+}
+
+/// VM that is served.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct VmPlan {
+    pub(crate) name: String,
+    /// True if the configuration file names it.
+    pub(crate) is_configured: bool,
+    /// Keys of a `[[vm]]`, with absolute paths.
+    pub(crate) words: Value,
+}
+
+/// Policy of a device.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct PolicyPlan {
+    pub(crate) device: String,
+    /// Policy of the configuration file.
+    pub(crate) in_file: Value,
+    /// Policy in force.
+    pub(crate) in_force: Value,
+}
+
+/// Connections and what was learnt, when nothing is in flight.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// Monotonic time in nanoseconds at which clients were paused.
+    pub(crate) paused_at: u64,
+    pub(crate) devices: Vec<DeviceState>,
+    pub(crate) connections: Vec<ConnectionState>,
+}
+
+/// Learnt states of a device and its VMs.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct DeviceState {
+    pub(crate) device: String,
+    /// Learnt states by name of the VM.
+    pub(crate) learnt: Vec<(String, Vec<u8>)>,
+    /// Learnt states of the device by their names.
+    pub(crate) own: Vec<(String, Vec<u8>)>,
+    /// Attainment, in the form of the store.
+    pub(crate) attainment: Vec<u8>,
+    /// Running deadline transfers by name of the VM, in the form of the store.
+    pub(crate) transfers: Vec<(String, String)>,
+}
+
+/// NBD connection at rest. Its bytes follow those of the connection before it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ConnectionState {
+    pub(crate) export: String,
+    pub(crate) peer: String,
+    pub(crate) descriptor: u32,
+    /// Size of the export in bytes, as the client knows it.
+    pub(crate) size: u64,
+    pub(crate) skip: u64,
+    pub(crate) block_min: u32,
+    pub(crate) payload_max: u32,
+    pub(crate) flags: u16,
+    pub(crate) structured_replies: bool,
+    pub(crate) context: Option<u32>,
+    /// Number of bytes that were received and not answered.
+    pub(crate) input: u64,
+    /// Number of bytes of replies that were not sent.
+    pub(crate) unsent: u64,
+}
+
+impl ConnectionState {
+    /// Returns what a session needs.
+    pub(crate) fn transmission(&self) -> TransmissionState {
+        TransmissionState {
+            size: self.size,
+            skip: self.skip,
+            block_min: self.block_min,
+            payload_max: self.payload_max,
+            flags: self.flags,
+            style: match self.structured_replies {
+                true => ReplyStyle::Structured,
+                false => ReplyStyle::Simple,
+            },
+            has_context: self.context.is_some(),
+        }
+    }
+}
+
+/// Sizes of the parts of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub(super) json: u32,
+    pub(super) bytes: u64,
+    pub(super) descriptors: u32,
+}
+
+impl Head {
+    pub(super) fn encode(self) -> [u8; HEAD_LEN] {
+        let mut out = [0; HEAD_LEN];
+        out[..4].copy_from_slice(&MAGIC);
+        out[4..8].copy_from_slice(&self.json.to_le_bytes());
+        out[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        out[16..].copy_from_slice(&self.descriptors.to_le_bytes());
+        out
+    }
+
+    /// Reads a head.
+    ///
+    /// # Errors
+    /// If it is that of another protocol, or a size is beyond what a daemon sends.
+    pub(super) fn decode(bytes: &[u8; HEAD_LEN]) -> Result<Head, String> {
+        if bytes[..4] != MAGIC {
+            return Err("the peer does not speak the protocol of a takeover".to_owned());
+        }
+        let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+        let long = u64::from_le_bytes(bytes[8..16].try_into().expect("eight"));
+        let head = Head {
+            json: number(4),
+            bytes: long,
+            descriptors: number(16),
+        };
+        let fits =
+            head.json <= JSON_MAX && head.bytes <= BYTES_MAX && head.descriptors <= DESCRIPTORS_MAX;
+        fits.then_some(head)
+            .ok_or_else(|| format!("a message is too long: {head:?}"))
+    }
+}
+
+/// Takes descriptors and bytes of a received message in any order.
+#[derive(Debug)]
+pub(crate) struct Reader<T> {
+    descriptors: Vec<Option<T>>,
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl<T> Reader<T> {
+    pub(crate) fn new(descriptors: Vec<T>, bytes: Vec<u8>) -> Reader<T> {
+        Reader {
+            descriptors: descriptors.into_iter().map(Some).collect(),
+            bytes,
+            taken: 0,
+        }
+    }
+
+    /// Takes a descriptor.
+    ///
+    /// # Errors
+    /// If there is none of this number, or it was taken.
+    pub(crate) fn descriptor(&mut self, number: u32) -> Result<T, String> {
+        let there = self.descriptors.get_mut(number as usize);
+        let taken = there.and_then(Option::take);
+        taken.ok_or_else(|| format!("descriptor {number} is missing"))
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// If there are fewer.
+    pub(crate) fn bytes(&mut self, len: u64) -> Result<Vec<u8>, String> {
+        let rest = &self.bytes[self.taken..];
+        let taken = usize::try_from(len).ok().and_then(|len| rest.get(..len));
+        let taken = taken
+            .ok_or_else(|| format!("{len} bytes are missing"))?
+            .to_vec();
+        self.taken += taken.len();
+        Ok(taken)
+    }
+}

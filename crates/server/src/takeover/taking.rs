@@ -1,0 +1,281 @@
+//! The new daemon's side of a takeover, until it has started.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::message::{PolicyPlan, Problem};
+use super::{Channel, FORMAT, Hello, Message, Plan, Reader, State, VmPlan};
+use crate::backing::LockedFile;
+use crate::listener::{InheritedSocket, InheritedSockets};
+use crate::ownership::Ownership;
+use crate::ring::sys;
+
+/// Time for an answer of the running daemon that needs no I/O to end.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time until clients are paused: the running daemon waits for handshakes, clients over TLS and I/O
+/// in flight, each for a bounded time.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for a process whose end of the connection is closed to be gone.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Reason why a daemon was not taken over. The running one goes on as before.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeoverError {
+    /// No daemon listens at the socket.
+    #[error("{}: no daemon to take over: {source}", path.display())]
+    NoDaemon {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Error of the system call.
+        source: io::Error,
+    },
+    /// The running daemon belongs to another user.
+    #[error("{}: the daemon there is user {user}'s, not this user's", path.display())]
+    NotAllowed {
+        /// Path of the socket.
+        path: PathBuf,
+        /// User of the running daemon.
+        user: u32,
+    },
+    /// One of both daemons refuses.
+    #[error("{what}")]
+    Refused {
+        /// Mistake or obstacle.
+        what: String,
+        /// Advice for the operator.
+        help: String,
+    },
+    /// The connection to the running daemon failed.
+    #[error("the connection to the running daemon failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl TakeoverError {
+    /// Makes a refusal.
+    pub(crate) fn refused(what: impl Into<String>, help: impl Into<String>) -> TakeoverError {
+        TakeoverError::Refused {
+            what: what.into(),
+            help: help.into(),
+        }
+    }
+
+    /// Returns what to do.
+    pub fn help(&self) -> Option<String> {
+        let help = match self {
+            TakeoverError::NoDaemon { .. } => {
+                "start it without --takeover; both need the same `socket` in [control]".to_owned()
+            }
+            TakeoverError::NotAllowed { .. } => "run it as that user, or as root".to_owned(),
+            TakeoverError::Refused { help, .. } => help.clone(),
+            TakeoverError::Io(_) => return None,
+        };
+        Some(help)
+    }
+}
+
+/// Sockets, files and VMs that a new daemon gets before it starts.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    /// Listening sockets.
+    pub sockets: InheritedSockets,
+    /// Open files of disks.
+    pub(crate) files: Vec<LockedFile>,
+    /// VMs of the running daemon's configuration file, as the file has them.
+    pub(crate) file_vms: Vec<serde_json::Value>,
+    /// VMs that are served.
+    pub(crate) vms: Vec<VmPlan>,
+    pub(crate) policies: Vec<PolicyPlan>,
+    pub(crate) recorded: Vec<String>,
+    /// True if there is a running daemon.
+    pub(crate) is_takeover: bool,
+    /// Ownership of all sockets and files.
+    pub(crate) ownership: Ownership,
+}
+
+/// Takeover that is under way.
+#[derive(Debug)]
+pub struct Taking {
+    channel: Channel,
+    /// Process of the running daemon, by number and descriptor.
+    pub(crate) pid: i32,
+    process: OwnedFd,
+}
+
+/// Answer to [`Taking::pause`].
+pub(crate) type Paused = (State, Reader<OwnedFd>);
+
+impl Taking {
+    /// Connects to the running daemon and asks what it serves. Blocks.
+    ///
+    /// # Errors
+    /// If there is none, it is another user's, of another version, or refuses.
+    pub fn begin(path: &Path) -> Result<(Taking, Inherited), TakeoverError> {
+        let stream = UnixStream::connect(path).map_err(|source| TakeoverError::NoDaemon {
+            path: path.to_owned(),
+            source,
+        })?;
+        let (pid, user) = sys::peer_process(&stream)?;
+        // Who listens could be anybody in a directory that others may write to.
+        if user != sys::own_user() && user != 0 {
+            let path = path.to_owned();
+            return Err(TakeoverError::NotAllowed { path, user });
+        }
+        let process = sys::process(pid)?;
+        let channel = Channel::new(stream)?;
+        channel.allow(ANSWER_TIMEOUT)?;
+        let mut taking = Taking {
+            channel,
+            pid,
+            process,
+        };
+        taking.channel.send(&Message::Hello(Hello::own()))?;
+        match taking.answer()? {
+            (Message::Hello(hello), _) if hello.format == FORMAT => {}
+            (Message::Hello(hello), _) => return Err(other_format(&hello)),
+            (other, _) => return Err(unexpected(&other)),
+        }
+        match taking.answer()? {
+            (Message::Plan(plan), descriptors) => {
+                let inherited = inherit(plan, descriptors);
+                Ok((taking, inherited.map_err(io::Error::other)?))
+            }
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has the running daemon close its store. Blocks.
+    ///
+    /// # Errors
+    /// If it refuses, or the connection fails.
+    pub fn prepare(&mut self) -> Result<(), TakeoverError> {
+        self.channel.send(&Message::Prepare)?;
+        match self.answer()? {
+            (Message::Prepared, _) => Ok(()),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has the running daemon pause its clients and send its state; `None` if the process has ended
+    /// meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// If it refuses, or the connection fails.
+    pub(crate) fn pause(&mut self) -> Result<Option<Paused>, TakeoverError> {
+        self.channel.allow(PAUSE_TIMEOUT)?;
+        let sent = self
+            .channel
+            .send(&Message::Pause)
+            .map_err(TakeoverError::from);
+        match sent.and_then(|()| self.answer()) {
+            Ok((Message::State(state), descriptors)) => Ok(Some((state, descriptors))),
+            Ok((other, _)) => Err(unexpected(&other)),
+            Err(TakeoverError::Io(error)) => match self.has_ended() {
+                true => Ok(None),
+                false => Err(error.into()),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says that everything was taken, and waits for the word to serve. Blocks.
+    ///
+    /// # Errors
+    /// If the running daemon goes on.
+    pub(crate) fn commit(&mut self) -> Result<(), TakeoverError> {
+        self.channel.allow(ANSWER_TIMEOUT)?;
+        let sent = self
+            .channel
+            .send(&Message::Taken)
+            .map_err(TakeoverError::from);
+        match sent.and_then(|()| self.answer()) {
+            Ok((Message::Yours, _)) => Ok(()),
+            Ok((other, _)) => Err(unexpected(&other)),
+            // Nothing was in flight there, and nobody else has what it sent.
+            Err(TakeoverError::Io(_)) if self.has_ended() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says that this daemon does not go on. Blocks.
+    pub(crate) fn refuse(&mut self, error: &TakeoverError) {
+        let problem = Problem {
+            what: error.to_string(),
+            help: error.help().unwrap_or_default(),
+        };
+        // The other daemon may be gone, and goes on without the word as well.
+        drop(self.channel.send(&Message::Refused(problem)));
+    }
+
+    /// Waits until the process of the running daemon has ended. Blocks.
+    pub(crate) fn wait(&self, within: Duration) -> bool {
+        sys::has_ended(&self.process, within)
+    }
+
+    /// Returns true if the process has ended, whose end of the connection is closed.
+    fn has_ended(&self) -> bool {
+        self.wait(END_TIMEOUT)
+    }
+
+    fn answer(&mut self) -> Result<(Message, Reader<OwnedFd>), TakeoverError> {
+        match self.channel.receive()? {
+            (Message::Refused(Problem { what, help }), _) => {
+                Err(TakeoverError::Refused { what, help })
+            }
+            answer => Ok(answer),
+        }
+    }
+}
+
+/// Returns the refusal of a daemon whose hand-over has another version.
+pub(crate) fn other_format(other: &Hello) -> TakeoverError {
+    let Hello { format, build } = other;
+    TakeoverError::refused(
+        format!(
+            "the other daemon is Tidegate {build}, whose takeover has format {format}; this is \
+             {}, with format {FORMAT}",
+            Hello::own().build
+        ),
+        "stop the running daemon and start the new one: clients that reconnect go on",
+    )
+}
+
+fn unexpected(message: &Message) -> TakeoverError {
+    let text = format!("{message:?}");
+    let word = text.split(['(', ' ']).next().unwrap_or_default().to_owned();
+    io::Error::other(format!("unexpected message {word}")).into()
+}
+
+fn inherit(plan: Plan, mut descriptors: Reader<OwnedFd>) -> Result<Inherited, String> {
+    let ownership = Ownership::pending();
+    let sockets = plan.sockets.into_iter().map(|socket| {
+        Ok(InheritedSocket {
+            key: socket.key,
+            file: socket.file,
+            fd: descriptors.descriptor(socket.descriptor)?,
+        })
+    });
+    let sockets = sockets.collect::<Result<_, String>>()?;
+    let files = plan.disks.into_iter().map(|disk| {
+        let claim = disk.claim.map(|claim| descriptors.descriptor(claim));
+        Ok(LockedFile {
+            file: File::from(descriptors.descriptor(disk.descriptor)?),
+            claim: claim.transpose()?.map(File::from),
+            ownership: ownership.clone(),
+        })
+    });
+    let files = files.collect::<Result<_, String>>()?;
+    Ok(Inherited {
+        sockets: InheritedSockets::new(sockets, ownership.clone()),
+        files,
+        file_vms: plan.file_vms,
+        vms: plan.vms,
+        policies: plan.policies,
+        recorded: plan.recorded,
+        is_takeover: true,
+        ownership,
+    })
+}

@@ -1,0 +1,130 @@
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use super::message::Head;
+use super::*;
+use crate::ring::sys;
+use crate::transfer::PersistedTransfer;
+
+#[test]
+fn a_message_arrives_with_its_bytes_and_more_descriptors_than_one_packet_takes() {
+    let (here, there) = UnixStream::pair().expect("sockets");
+    let file = tempfile::tempfile().expect("a file");
+    let many = vec![file.as_fd(); 600];
+    let mut sender = Channel::new(here).expect("a socket");
+    let mut receiver = Channel::new(there).expect("a socket");
+    let message = Message::State(State {
+        paused_at: 7,
+        ..State::default()
+    });
+    let bytes = vec![3u8; 1 << 20];
+    std::thread::scope(|scope| {
+        let (sent, bytes) = (&message, &bytes);
+        scope.spawn(move || {
+            let sent = sender.send_with(sent, &[&bytes[..10], &bytes[10..]], &many);
+            sent.expect("it is received");
+        });
+        let (received, mut rest) = receiver.receive().expect("a message");
+        assert_eq!(received, message);
+        assert_eq!(rest.bytes(bytes.len() as u64).as_deref(), Ok(&bytes[..]));
+        assert!(rest.bytes(1).is_err(), "there are no more");
+        assert!(rest.descriptor(599).is_ok());
+        assert!(rest.descriptor(599).is_err(), "it was taken");
+        assert!(rest.descriptor(600).is_err());
+    });
+}
+
+#[test]
+fn the_socket_is_beside_that_of_the_control_api() {
+    assert_eq!(
+        beside(Path::new("/run/tidegate/control.sock")),
+        Path::new("/run/tidegate/control.sock.takeover")
+    );
+}
+
+#[test]
+fn another_protocol_and_absurd_lengths_are_refused() {
+    use std::io::Write;
+
+    for head in [
+        &b"GET / HTTP/1.1\r\n\r\n\r\n"[..],
+        &[
+            b'T', b'G', b'T', b'O', 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ],
+    ] {
+        let (mut here, there) = UnixStream::pair().expect("sockets");
+        here.write_all(&head[..20]).expect("room");
+        let mut receiver = Channel::new(there).expect("a socket");
+        assert!(receiver.receive().is_err());
+    }
+}
+
+/// Messages of a running daemon of format 1, without their descriptors.
+const FIXTURE: &[u8] = include_bytes!("../../../cli/tests/fixtures/takeover-v1.bin");
+
+/// Reads the messages of a fixture, each with its descriptors' numbers in their place.
+fn messages(mut rest: &[u8]) -> Vec<(Message, Reader<u32>)> {
+    let mut messages = Vec::new();
+    while let Some((head, more)) = rest.split_first_chunk() {
+        let head = Head::decode(head).expect("a head");
+        let groups = head.descriptors.div_ceil(sys::DESCRIPTORS_MAX as u32) as usize;
+        let (json, more) = more[groups..].split_at(head.json as usize);
+        let (bytes, more) = more.split_at(head.bytes as usize);
+        let message = serde_json::from_slice(json).expect("a message of this build");
+        let numbers = (0..head.descriptors).collect();
+        messages.push((message, Reader::new(numbers, bytes.to_vec())));
+        rest = more;
+    }
+    assert!(rest.is_empty(), "half a message");
+    messages
+}
+
+#[test]
+fn what_the_first_build_with_a_takeover_sends_is_understood() {
+    let mut messages = messages(FIXTURE).into_iter();
+    let mut next = || messages.next().expect("four messages");
+    let (Message::Hello(hello), _) = next() else {
+        panic!("versions come first");
+    };
+    assert_eq!(
+        hello.format, FORMAT,
+        "a new format needs a fixture of its own"
+    );
+    let (Message::Plan(plan), mut files) = next() else {
+        panic!("then the plan");
+    };
+    let keys: Vec<_> = plan.sockets.iter().map(|socket| &socket.key).collect();
+    assert!(keys.iter().all(|key| key.starts_with("unix /")), "{keys:?}");
+    assert_eq!(
+        (keys.len(), plan.disks.len(), plan.file_vms.len()),
+        (3, 2, 1)
+    );
+    for disk in &plan.disks {
+        assert_eq!(files.descriptor(disk.descriptor), Ok(disk.descriptor));
+    }
+    let vms: Vec<_> = (plan.vms.iter())
+        .map(|vm| (vm.name.as_str(), vm.is_configured))
+        .collect();
+    assert_eq!(vms, [("oltp", true), ("web", false)]);
+    assert_eq!(plan.vms[1].words["objective"]["weight"], 70);
+    assert_eq!(plan.policies[0].device, "disk");
+    assert!(matches!(next().0, Message::Prepared));
+    let (Message::State(state), mut parts) = next() else {
+        panic!("then the state");
+    };
+    let [(vm, transfer)] = &state.devices[0].transfers[..] else {
+        panic!("one transfer: {state:?}");
+    };
+    let transfer = PersistedTransfer::read(transfer).expect("it is read");
+    assert_eq!((vm.as_str(), transfer.bytes), ("oltp", 1 << 30));
+    for (connection, export) in state.connections.iter().zip(["oltp", "web"]) {
+        assert_eq!((connection.export.as_str(), connection.unsent), (export, 0));
+        assert_eq!(connection.transmission().size, 1 << 20);
+        let input = parts.bytes(connection.input).expect("the bytes");
+        // Requests of NBD, whole and half.
+        assert_eq!(input[..4], [0x25, 0x60, 0x95, 0x13]);
+    }
+    // Three writes that waited for the limit, and 20 bytes of the header of another.
+    assert_eq!(state.connections[0].input, 3 * (28 + 512) + 20);
+    assert_eq!(state.connections[1].input, 28 + 100);
+}
