@@ -8,6 +8,7 @@ use tidegate_config::{Schedule, objective, policy_view};
 use tidegate_core::objective::Objective;
 use tidegate_core::part::ParamKind;
 use tidegate_core::policy::Policy;
+use tidegate_policies::policy::PolicySpec;
 
 use super::VmConfig;
 
@@ -81,7 +82,12 @@ pub fn policy_words(policy: &dyn Policy) -> Value {
     } else {
         words.insert("name".to_owned(), view.name.into());
     }
+    let spec = PolicySpec::behind(policy);
     for (info, value) in policy.params().iter().copied() {
+        // A parameter of another tuner has no effect, and is refused.
+        if spec.is_some_and(|spec| spec.tuner_needed_by(info.name).is_some()) {
+            continue;
+        }
         let value = match info.kind {
             ParamKind::Count => value.into(),
             ParamKind::Flag => (value != 0).into(),
@@ -94,8 +100,6 @@ pub fn policy_words(policy: &dyn Policy) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_policies::policy::PolicySpec;
-
     use super::*;
 
     #[test]
