@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::change::LimitValue;
 use crate::fault::FaultRequest;
+use crate::objective::LimitView;
 
 /// Disk of a VM at the time of the answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -28,6 +30,12 @@ pub struct DiskView {
     /// A hung disk gets one I/O at a time, and other disks go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hung_for_ns: Option<u64>,
+    /// Limit of the disk, beside that of its VM; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitView>,
+    /// Name of the limit that it shares with other disks of its device; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_group: Option<String>,
     /// Number of fault rules in force.
     #[serde(default)]
     pub fault_rules: u32,
@@ -104,6 +112,12 @@ pub struct DiskRequest {
     /// `512 B`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<String>,
+    /// Limit of the disk, beside that of its VM; default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitValue>,
+    /// Name of a `[[device.limit_group]]` whose limit it shares with other disks; default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_group: Option<String>,
     /// Fault rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fault: Vec<FaultRequest>,
@@ -135,6 +149,8 @@ mod tests {
             inactive: None,
             oldest_io_ns: None,
             hung_for_ns: None,
+            limit: None,
+            limit_group: None,
             fault_rules: 0,
             faults_injected: 0,
         };
@@ -166,6 +182,8 @@ mod tests {
             read_only: Some(false),
             incoming: Some(true),
             block_size: text("4 KiB"),
+            limit: Some(LimitValue::Total("500 IOPS".to_owned())),
+            limit_group: text("logs"),
             fault: vec![FaultRequest {
                 error: text("EIO"),
                 ..FaultRequest::default()
@@ -174,7 +192,8 @@ mod tests {
         };
         let place = r#"{"export":"logs","path":"/vm/logs.raw","size":"20 GiB","create":"sparse","#;
         let form = r#""format":"raw","read_only":false,"incoming":true,"block_size":"4 KiB","#;
-        let fault = r#""fault":[{"error":"EIO"}]"#;
+        let limits = r#""limit":"500 IOPS","limit_group":"logs","#;
+        let fault = &format!(r#"{limits}"fault":[{{"error":"EIO"}}]"#);
         round_trip(&disk, &format!("{place}{form}{fault}}}"));
         disk.other.insert("colour".to_owned(), "red".into());
         round_trip(&disk, &format!(r#"{place}{form}{fault},"colour":"red"}}"#));

@@ -53,6 +53,15 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.position.get(id).is_some_and(|&p| p != ABSENT)
     }
 
+    /// Makes room for the ids `0..ids`, so that inserting them allocates nothing.
+    pub fn make_room(&mut self, ids: usize) {
+        assert!(ids <= ABSENT as usize, "ids are below u32::MAX");
+        if ids > self.position.len() {
+            self.position.resize(ids, ABSENT);
+            self.nodes.reserve(ids - self.nodes.len());
+        }
+    }
+
     /// Inserts `id`, below `u32::MAX`, with `key`, or changes its key.
     pub fn set(&mut self, id: usize, key: K) {
         if id >= self.position.len() {

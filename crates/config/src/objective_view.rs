@@ -1,7 +1,7 @@
 //! Objectives, as text with units.
 
-use tidegate_api::objective::ObjectiveView;
-use tidegate_core::objective::Objective;
+use tidegate_api::objective::{LimitView, ObjectiveView};
+use tidegate_core::objective::{Limit, Objective};
 
 use crate::objective;
 
@@ -9,6 +9,12 @@ use crate::objective;
 /// promised.
 pub fn objective_view(objective: &Objective) -> ObjectiveView {
     let words = objective::to_json(objective);
+    serde_json::from_value(words).expect("the registry's words are those of the API")
+}
+
+/// Returns a limit as the configuration would write it; `None` for none.
+pub fn limit_view(limit: &Limit) -> Option<LimitView> {
+    let words = objective::limit::view(limit);
     serde_json::from_value(words).expect("the registry's words are those of the API")
 }
 

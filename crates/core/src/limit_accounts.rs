@@ -6,7 +6,7 @@
 
 use crate::roles::{Consumed, Spent};
 use tidegate_base::objective::{Limit, Objective, Rate};
-use tidegate_base::pace::{Pacer, RatePacer};
+use tidegate_base::pace::{FirstServed, Pacer, RatePacer};
 use tidegate_base::request::{DeviceIo, Lane, VmId};
 use tidegate_base::time::Nanos;
 
@@ -115,32 +115,37 @@ impl Bucket {
     }
 
     #[inline(always)]
-    fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, slack: Nanos) {
+    fn spend(&mut self, charge: &Charge, now: Nanos, slack: Nanos) {
         match self.rates {
             Rates::None => {}
             Rates::Requests => {
-                (self.steady).spend_late(0, io.first_served(), [io.arrived, now], slack);
+                let asked = [charge.arrived, now];
+                (self.steady).spend_late(0, charge.first, asked, slack);
             }
-            Rates::Any => self.spend_of_all(io, bytes, now, slack),
+            Rates::Any => self.spend_of_all(charge, now, slack),
         }
     }
 
     #[inline(never)]
-    fn spend_of_all(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, slack: Nanos) {
+    fn spend_of_all(&mut self, charge: &Charge, now: Nanos, slack: Nanos) {
+        let &Charge {
+            arrived,
+            first,
+            bytes,
+            ..
+        } = charge;
         // While idle nothing is saved up beyond the tolerance, which `due` applies. With that, the
         // steady pace makes good what waited as it is.
         let asked = if self.burst.ops.is_set() {
             now
         } else {
-            io.arrived
+            arrived
         };
-        let first = io.first_served();
         if self.steady.is_set() {
             self.steady.spend_late(bytes, first, [asked, now], slack);
         }
         if self.burst.is_set() {
-            self.burst
-                .spend_late(bytes, first, [io.arrived, now], slack);
+            self.burst.spend_late(bytes, first, [arrived, now], slack);
         }
     }
 }
@@ -173,15 +178,74 @@ fn saved_up(slow: u64, fast: u64, length: Nanos) -> Nanos {
     Nanos(u64::try_from(wait).unwrap_or(u64::MAX))
 }
 
+/// Amount that is charged to an account.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    /// Lane of the requests.
+    pub lane: Lane,
+    /// Arrival time of the oldest of the requests.
+    pub arrived: Nanos,
+    /// Guest requests that are served for the first time.
+    pub first: FirstServed,
+    /// Bytes that count.
+    pub bytes: u64,
+}
+
+/// Account of one limit, of a VM, a disk or several disks: its rates for reads, writes and both.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitAccount([Bucket; SCOPES]);
+
+impl LimitAccount {
+    /// Opens an account of which nothing is used up.
+    pub(crate) fn new(now: Nanos, limit: &Limit) -> LimitAccount {
+        LimitAccount(scopes(limit).map(|(rate, burst)| Bucket::new(rate, burst, now)))
+    }
+
+    /// Changes the limit; what is owed stays owed.
+    pub(crate) fn set(&mut self, now: Nanos, limit: &Limit) {
+        for (bucket, (rate, burst)) in self.0.iter_mut().zip(scopes(limit)) {
+            bucket.set_rate(rate, burst, now);
+        }
+    }
+
+    /// Earliest time at which the next request in `lane` may go.
+    #[inline(always)]
+    pub(crate) fn due(&self, lane: Lane) -> Nanos {
+        self.0[TOTAL].due().max(self.0[1 + lane.index()].due())
+    }
+
+    /// Charges requests that go at `now`. Late ones are made good for `slack`, or for longer where
+    /// 100 ms have room.
+    #[inline(always)]
+    pub(crate) fn charge(&mut self, now: Nanos, charge: &Charge, slack: Nanos) {
+        let [total, reads, writes] = &mut self.0;
+        total.spend(charge, now, slack);
+        match charge.lane {
+            Lane::Read => reads.spend(charge, now, slack),
+            Lane::Write => writes.spend(charge, now, slack),
+        }
+    }
+}
+
+/// Returns the rates of a limit with their bursts, by scope.
+fn scopes(limit: &Limit) -> [(&Rate, Option<(&Rate, Nanos)>); SCOPES] {
+    let burst = limit.burst.as_ref();
+    [
+        (&limit.total, burst.map(|b| (&b.total, b.length))),
+        (&limit.read, burst.map(|b| (&b.read, b.length))),
+        (&limit.write, burst.map(|b| (&b.write, b.length))),
+    ]
+}
+
 /// Accounts of the limits of all VMs, by VM slot; VMs without limits take one pointer each.
 #[derive(Debug, Default)]
 pub struct LimitAccounts {
-    vms: Vec<Option<Box<[Bucket; SCOPES]>>>,
+    vms: Vec<Option<Box<LimitAccount>>>,
 }
 
 impl LimitAccounts {
     /// Bytes that the accounts of one VM take.
-    pub const BYTES_PER_VM: usize = size_of::<Option<Box<()>>>() + size_of::<[Bucket; SCOPES]>();
+    pub const BYTES_PER_VM: usize = size_of::<Option<Box<()>>>() + size_of::<LimitAccount>();
 
     /// Opens or changes the accounts of a VM at `now`; what is owed stays owed.
     pub fn set(&mut self, now: Nanos, vm: VmId, objective: &Objective) {
@@ -189,41 +253,19 @@ impl LimitAccounts {
             self.vms.resize_with(vm.index() + 1, || None);
         }
         let limit = &objective.limit;
-        let scopes: [(&Rate, Option<(&Rate, Nanos)>); SCOPES] = [
-            (
-                &limit.total,
-                limit.burst.as_ref().map(|b| (&b.total, b.length)),
-            ),
-            (
-                &limit.read,
-                limit.burst.as_ref().map(|b| (&b.read, b.length)),
-            ),
-            (
-                &limit.write,
-                limit.burst.as_ref().map(|b| (&b.write, b.length)),
-            ),
-        ];
         match &mut self.vms[vm.index()] {
-            Some(buckets) => {
-                for (bucket, (rate, burst)) in buckets.iter_mut().zip(scopes) {
-                    bucket.set_rate(rate, burst, now);
-                }
-            }
+            Some(account) => account.set(now, limit),
             // An open account stays open when its limits are lifted: debts must outlive a change to
             // no limit and back.
             empty if *limit == Limit::NONE => *empty = None,
-            empty => {
-                *empty = Some(Box::new(
-                    scopes.map(|(rate, burst)| Bucket::new(rate, burst, now)),
-                ));
-            }
+            empty => *empty = Some(Box::new(LimitAccount::new(now, limit))),
         }
     }
 
     /// Closes the accounts of a removed VM, so that the slot's next VM owes nothing.
     pub fn remove(&mut self, vm: VmId) {
-        if let Some(buckets) = self.vms.get_mut(vm.index()) {
-            *buckets = None;
+        if let Some(account) = self.vms.get_mut(vm.index()) {
+            *account = None;
         }
     }
 
@@ -231,30 +273,30 @@ impl LimitAccounts {
     /// limit is set.
     #[inline]
     pub fn due(&self, vm: VmId, lane: Lane) -> Option<Nanos> {
-        let buckets = self.vms.get(vm.index())?.as_ref()?;
-        Some(buckets[TOTAL].due().max(buckets[1 + lane.index()].due()))
+        Some(self.vms.get(vm.index())?.as_ref()?.due(lane))
     }
 
     /// Charges an I/O that started at `now` with `bytes` to its VM. Late dispatches are made good
     /// for `slack`, or for longer where 100 ms have room.
     #[inline(always)]
     pub fn charge(&mut self, now: Nanos, io: &DeviceIo, bytes: u64, slack: Nanos) {
-        let Some(Some(buckets)) = self.vms.get_mut(io.vm.index()) else {
+        let Some(Some(account)) = self.vms.get_mut(io.vm.index()) else {
             return;
         };
-        let [total, reads, writes] = &mut **buckets;
-        total.spend(io, bytes, now, slack);
-        match io.op.lane() {
-            Lane::Read => reads.spend(io, bytes, now, slack),
-            Lane::Write => writes.spend(io, bytes, now, slack),
-        }
+        let charge = Charge {
+            lane: io.op.lane(),
+            arrived: io.arrived,
+            first: io.first_served(),
+            bytes,
+        };
+        account.charge(now, &charge, slack);
     }
 
     /// Returns the part of a VM's limits that is used up at `now`.
     pub fn consumed(&self, now: Nanos, vm: VmId) -> Consumed {
         let mut consumed = Consumed::default();
-        if let Some(Some(buckets)) = self.vms.get(vm.index()) {
-            for (spent, bucket) in consumed.0.iter_mut().zip(buckets.iter()) {
+        if let Some(Some(account)) = self.vms.get(vm.index()) {
+            for (spent, bucket) in consumed.0.iter_mut().zip(&account.0) {
                 let (mut steady, mut burst) = (bucket.steady, bucket.burst);
                 steady.revoke_forgiven();
                 burst.revoke_forgiven();
@@ -270,10 +312,10 @@ impl LimitAccounts {
 
     /// Takes over at `now` the debts under another policy's limits.
     pub fn adopt(&mut self, now: Nanos, vm: VmId, consumed: &Consumed) {
-        let Some(Some(buckets)) = self.vms.get_mut(vm.index()) else {
+        let Some(Some(account)) = self.vms.get_mut(vm.index()) else {
             return;
         };
-        for ([ops, bytes], bucket) in consumed.0.iter().zip(buckets.iter_mut()) {
+        for ([ops, bytes], bucket) in consumed.0.iter().zip(&mut account.0) {
             let (steady, burst) = (&mut bucket.steady, &mut bucket.burst);
             adopt_one(
                 ops,

@@ -30,6 +30,8 @@ pub(crate) mod state {
     pub(crate) const EXPRESS: u8 = 5;
     /// Head of an admitted unit that waits until its disk no longer hangs.
     pub(crate) const PARKED: u8 = 6;
+    /// Waits for a limit of its disk; for the scheduler it has not arrived yet.
+    pub(crate) const LIMITED: u8 = 7;
 }
 
 /// Flags of a request slot, one bit each.

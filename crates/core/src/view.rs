@@ -13,7 +13,7 @@ pub(crate) use queues::{Queues, enter_lane, unlink};
 pub(crate) use requests::{MergeSearch, NewRequest, Requests};
 use std::sync::Arc;
 use tidegate_base::bandwidth_samples::BandwidthSamples;
-use tidegate_base::device::DeviceStats;
+use tidegate_base::device::{DeviceSpec, DeviceStats};
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
@@ -53,9 +53,8 @@ pub struct View {
     /// By VM slot; see [`View::allocation`].
     pub(crate) allocations: Vec<u64>,
     pub(crate) ledgers: Vec<Ledger>,
-    /// Time of the next measurement of VMs' throughput for their deadline transfers; [`Nanos::MAX`]
-    /// while no VM has one.
-    pub(crate) measure_at: Nanos,
+    /// Times at which parts of the engine itself have work to do.
+    pub(crate) timers: PartTimers,
     /// Time at which the dispatcher wants to be asked again; [`Nanos::MAX`]: no such wish.
     pub(crate) pick_at: Nanos,
     pub(crate) profile: Option<Arc<Profile>>,
@@ -72,6 +71,53 @@ pub(crate) struct LearntCosts {
     pub(crate) windows: u64,
 }
 
+/// Times at which parts of the engine itself have work to do, whatever the policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartTimers {
+    measure_at: Nanos,
+    release_at: Nanos,
+    next: Nanos,
+}
+
+impl PartTimers {
+    /// No part has work to do.
+    const NONE: PartTimers = PartTimers {
+        measure_at: Nanos::MAX,
+        release_at: Nanos::MAX,
+        next: Nanos::MAX,
+    };
+
+    /// The earliest of the times; [`Nanos::MAX`]: none is set.
+    #[inline]
+    pub(crate) fn next(&self) -> Nanos {
+        self.next
+    }
+
+    /// Time of the next measurement of VMs' throughput for their deadline transfers;
+    /// [`Nanos::MAX`] while no VM has one.
+    pub(crate) fn measure_at(&self) -> Nanos {
+        self.measure_at
+    }
+
+    /// Sets the time of the next measurement.
+    pub(crate) fn set_measure_at(&mut self, at: Nanos) {
+        self.measure_at = at;
+        self.next = at.min(self.release_at);
+    }
+
+    /// Time at which the next request may pass a limit of its disk; [`Nanos::MAX`] while none
+    /// waits for one.
+    pub(crate) fn release_at(&self) -> Nanos {
+        self.release_at
+    }
+
+    /// Sets the time at which the next request may pass a limit of its disk.
+    pub(crate) fn set_release_at(&mut self, at: Nanos) {
+        self.release_at = at;
+        self.next = at.min(self.measure_at);
+    }
+}
+
 impl From<Queues> for View {
     /// Creates the state of an engine without VMs.
     fn from(queues: Queues) -> View {
@@ -80,7 +126,7 @@ impl From<Queues> for View {
             objectives: Vec::new(),
             allocations: Vec::new(),
             ledgers: Vec::new(),
-            measure_at: Nanos::MAX,
+            timers: PartTimers::NONE,
             pick_at: Nanos::MAX,
             profile: None,
             estimator: None,
@@ -317,7 +363,7 @@ pub(crate) fn count_arrival(
     now: Nanos,
     of_vm: &mut Vm,
     ledger: &mut Ledger,
-    request: &NewRequest,
+    (vm, op, addr, len): (u32, Op, u64, u32),
     splitting: Option<&mut Splitting>,
 ) -> bool {
     of_vm.waiting += 1;
@@ -331,16 +377,13 @@ pub(crate) fn count_arrival(
         // The split into parts protects VMs from each other; background processes do not count.
         && !of_vm.background
     {
-        splitting.arrived(now, request.vm, thought);
+        splitting.arrived(now, vm, thought);
     }
     // The edges of the last arrivals are a cheap filter: without a match the lane is not searched
     // for a merge.
-    let end = request.addr.wrapping_add(request.len as u64);
-    let continues = request.op.merges()
-        && of_vm
-            .edges
-            .meet(of_vm.arrived, request.op, request.addr, end);
-    ledger.arrived(&mut of_vm.arrived, request.op, request.addr, request.len);
+    let end = addr.wrapping_add(len as u64);
+    let continues = op.merges() && of_vm.edges.meet(of_vm.arrived, op, addr, end);
+    ledger.arrived(&mut of_vm.arrived, op, addr, len);
     continues
 }
 
@@ -384,9 +427,15 @@ fn close_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
 /// Bytes of `len` that an operation transfers to or from the device: 0 where the device only
 /// changes metadata (discard, zeroes that are not written).
 pub fn moved(view: &View, op: Op, len: u32) -> u32 {
+    moved_by(op, len, &view.device().spec)
+}
+
+/// Bytes that a request moves to or from a device.
+#[inline]
+pub(crate) fn moved_by(op: Op, len: u32, device: &DeviceSpec) -> u32 {
     match op {
         Op::Read | Op::Write => len,
-        Op::WriteZeroes if view.device().spec.zeroes_are_writes => len,
+        Op::WriteZeroes if device.zeroes_are_writes => len,
         Op::WriteZeroes | Op::Discard | Op::Flush => 0,
     }
 }

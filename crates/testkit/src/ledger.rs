@@ -543,7 +543,9 @@ impl Ledger {
         let counted = |id: &&IoId| engine.device().is_counted(**id);
         let counted = self.flights.keys().filter(counted).count();
         assert_eq!(stats.in_flight as usize, counted);
-        assert_eq!(stats.requests as usize, self.owed.len());
+        // What limits of disks hold has not arrived for the scheduler yet.
+        let limited: u32 = (self.vms.keys().map(|&vm| engine.vms().limited(vm))).sum();
+        assert_eq!((stats.requests + limited) as usize, self.owed.len());
         for (&vm, _) in self.vms.iter().filter(|(_, live)| **live) {
             assert_eq!(engine.vms().in_flight(vm), self.vm_in_flight(vm));
             assert_eq!(engine.vms().pending(vm), self.vm_waiting(vm));

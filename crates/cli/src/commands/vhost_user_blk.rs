@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use tidegate_config::device::Scheduling;
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::splitting::MaxIoShared;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::vm::DEFAULT_MAX_CONNECTIONS;
@@ -103,6 +103,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
             max_io_shared: MaxIoShared::Off,
             ..Scheduling::new(policy)
         },
+        limit_groups: Vec::new(),
         place: None,
     };
     let disk = DiskConfig {
@@ -118,6 +119,8 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         read_only: args.read_only,
         incoming: false,
         block_size: 1,
+        limit: Limit::NONE,
+        limit_group: None,
         faults: Vec::new(),
         place: None,
     };

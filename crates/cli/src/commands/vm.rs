@@ -231,6 +231,12 @@ fn disk_properties(table: &mut Table, disk: &DiskView) {
         let text = hang_notice(&duration(silence));
         table.property("", Cell::from(text).tone(Tone::Bad));
     }
+    if let Some(limit) = &disk.limit {
+        table.property("", format!("limit: {}", objective_line::limit(limit)));
+    }
+    if let Some(group) = &disk.limit_group {
+        table.property("", format!("shares the limit of the group {group:?}"));
+    }
     if disk.fault_rules > 0 {
         let rules = match disk.fault_rules {
             1 => "1 fault rule".to_owned(),

@@ -163,6 +163,10 @@ impl Converter<'_> {
             let disks = vm.disks.len();
             self.add_note(format!("{name}: the {disks} disks are simulated as one"));
         }
+        let is_limited = |disk: &DiskConfig| !disk.limit.is_none() || disk.limit_group.is_some();
+        if vm.disks.iter().any(is_limited) {
+            self.add_note(format!("{name}: limits of its disks are left out"));
+        }
         if vm.disks.iter().any(|disk| !disk.faults.is_empty()) {
             self.add_note(format!("{name}: fault rules are ignored"));
         }

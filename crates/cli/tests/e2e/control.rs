@@ -131,6 +131,69 @@ fn a_limit_holds_from_when_it_is_set() {
 }
 
 #[test]
+fn a_limit_of_one_disk_leaves_the_vms_other_disk_alone() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let disks = "[[vm]]\nname = \"a\"\n\
+         [[vm.disk]]\nexport = \"slow\"\nsize = \"64 MiB\"\nlimit = { read = \"400 IOPS\" }\n\
+         [[vm.disk]]\nexport = \"fast\"\nsize = \"64 MiB\"\n";
+    // Under the default policy.
+    let daemon = Daemon::start(&[&Backing::Memory.device(""), disks].concat());
+    let [fast, slow] = reads_in_two_seconds(&daemon, ["fast", "slow"]);
+    // 400 a second, what waits when fio's time is over, and 1 %.
+    assert!((400..=800 + 16 + 8 + 50).contains(&slow), "{slow} reads");
+    assert!(fast > 2 * slow, "{fast} reads beside {slow}");
+    let shown = tidegate_json(&daemon, &["vm", "show", "a"]);
+    assert_eq!(shown["disks"][0]["limit"]["read"], "400 IOPS", "{shown}");
+    let table = tidegate(&daemon, &["vm", "show", "a"]);
+    assert!(table.contains("400 IOPS"), "{table}");
+    // A disk that is added has its limit as well.
+    let disk = "export=third,size=64 MiB,limit=300 IOPS";
+    tidegate(&daemon, &["vm", "add", "b", "--disk", disk]);
+    let [third] = reads_in_two_seconds(&daemon, ["third"]);
+    assert!((300..=600 + 16 + 6 + 50).contains(&third), "{third} reads");
+    daemon.stop();
+}
+
+#[test]
+fn disks_of_several_vms_share_a_limit_in_turns() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let group = "[[device.limit_group]]\nname = \"logs\"\nlimit = \"600 IOPS\"\n";
+    let vm = |name: &str| {
+        format!(
+            "[[vm]]\nname = {name:?}\ndisk = [{{ size = \"64 MiB\", limit_group = \"logs\" }}]\n"
+        )
+    };
+    let config = [&Backing::Memory.device(""), group, &vm("a"), &vm("b")].concat();
+    let daemon = Daemon::start(&config);
+    let both = reads_in_two_seconds(&daemon, ["a", "b"]);
+    let all: u64 = both.iter().sum();
+    // 600 a second, what waits when fio's time is over, and 1 %.
+    assert!((600..=1200 + 2 * 16 + 12 + 50).contains(&all), "{both:?}");
+    let shown = tidegate_json(&daemon, &["vm", "show", "b"]);
+    assert_eq!(shown["disks"][0]["limit_group"], "logs", "{shown}");
+    daemon.stop();
+}
+
+/// Reads disks at the same time for two seconds, with 16 requests at a time. Returns the reads of
+/// each.
+fn reads_in_two_seconds<const N: usize>(daemon: &Daemon, exports: [&str; N]) -> [u64; N] {
+    let args = [
+        "--rw=randread",
+        "--bs=4k",
+        "--iodepth=16",
+        "--time_based",
+        "--runtime=2",
+        "--size=64m",
+    ];
+    let running = exports.map(|export| fio(daemon.scratch(), &daemon.uri(export), &args));
+    running.map(|fio| fio_result(fio).reads)
+}
+
+#[test]
 fn every_change_says_what_is_in_force() {
     let daemon = start(Backing::Memory, "mclock");
     let vm = tidegate_json(

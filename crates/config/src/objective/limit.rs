@@ -31,7 +31,7 @@ const BURST: KeyInfo = KeyInfo::new(
 );
 
 /// `[vm.objective.limit]`
-pub(super) const LIMIT: SectionInfo = SectionInfo {
+pub(crate) const LIMIT: SectionInfo = SectionInfo {
     name: "vm.objective.limit",
     keys: &[TOTAL, READ, WRITE, BURST],
 };
@@ -129,8 +129,22 @@ pub(super) const FLAGS: [FlagInfo; 7] = [
     ),
 ];
 
+/// Key of a limit, as its value is spelled: a rate of reads and writes together, or a table.
+pub const VALUE: KeyKind = KeyKind::OneOf(&[KeyKind::Rate, KeyKind::Table(&LIMIT)]);
+
+/// Reads a limit by itself, such as that of a disk. `None`: something was wrong, which has been
+/// reported.
+pub fn alone(field: &Field<'_>) -> Option<Limit> {
+    let limit = read(field, &Limit::NONE)?;
+    let objective = Objective {
+        limit,
+        ..Objective::default()
+    };
+    Some(super::validated(field, objective)?.limit)
+}
+
 /// Returns a limit in the document's notation; `null` for none.
-pub(super) fn view(limit: &Limit) -> serde_json::Value {
+pub fn view(limit: &Limit) -> serde_json::Value {
     if limit.is_none() {
         return serde_json::Value::Null;
     }
@@ -148,6 +162,26 @@ pub(super) fn view(limit: &Limit) -> serde_json::Value {
         "write": rate::view(&limit.write),
         "burst": burst,
     })
+}
+
+/// Returns a limit on one line: `500 IOPS; reads 60 MB/s`, or `none`.
+pub fn in_a_line(limit: &Limit) -> String {
+    let rates = [
+        ("", &limit.total),
+        ("reads ", &limit.read),
+        ("writes ", &limit.write),
+    ];
+    let of = |(what, rate): (&str, &Rate)| Some(format!("{what}{}", rate::text(rate)?));
+    let mut all: Vec<String> = rates.into_iter().filter_map(of).collect();
+    let objective = Objective {
+        limit: *limit,
+        ..Objective::default()
+    };
+    all.extend(burst_in_a_line(&objective).map(|burst| format!("burst {burst}")));
+    if all.is_empty() {
+        return "none".to_owned();
+    }
+    all.join("; ")
 }
 
 /// Returns a burst on one line: `1000 IOPS; 50 MB/s for 10 s`.

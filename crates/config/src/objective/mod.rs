@@ -6,7 +6,7 @@
 
 mod expects;
 mod group;
-mod limit;
+pub mod limit;
 mod part;
 mod parts;
 mod rate;

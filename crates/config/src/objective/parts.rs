@@ -12,7 +12,7 @@ use tidegate_units::format_duration;
 
 use super::expects::{self, EXPECTS};
 use super::group::{self, GROUP, GROUP_NAME};
-use super::limit::{self, LIMIT};
+use super::limit;
 use super::part::{FlagInfo, NoneMeans, ObjectivePart, Promise};
 use super::rate;
 use super::read::{NONE, is_none, read_or_none, store_if_valid};
@@ -53,7 +53,7 @@ pub const PARTS: [ObjectivePart; 8] = [
     ObjectivePart {
         key: KeyInfo::new(
             "limit",
-            KeyKind::OneOf(&[KeyKind::Rate, KeyKind::Table(&LIMIT)]),
+            limit::VALUE,
             KeyDefault::Unset("none"),
             "maximum rate of reads and writes together, or a table (below)",
         ),

@@ -1,6 +1,6 @@
 //! Arrival of a guest request: checks, merging, admission, gates.
 
-use super::{DiskSpec, Engine, Refusal};
+use super::{DiskSpec, Engine, Refusal, disk_limits};
 use crate::interference::Interference;
 use crate::slots::mark;
 use crate::view::{
@@ -26,9 +26,7 @@ fn take_request(
     let found = engine.directory.client_and_disk(client);
     let (from, disk) = found.ok_or(Refusal::NotConnected)?;
     check_range(request, &disk.spec)?;
-    let Queues {
-        reqs, vms, device, ..
-    } = &mut engine.view.queues;
+    let Queues { reqs, vms, .. } = &mut engine.view.queues;
     let (vm, op) = (from.vm, request.op);
     let of_vm = &mut vms[vm as usize];
     if of_vm.life != Life::Live {
@@ -49,6 +47,7 @@ fn take_request(
         own_memory: from.own_memory,
         judged: of_vm.judged,
     };
+    let limited = disk.limited;
     if engine.budgets.bounds_payload() && holds_memory(op, from.own_memory) {
         with.flags |= flag::HOLDS;
     }
@@ -59,15 +58,36 @@ fn take_request(
     }
     from.requests += 1;
     let slot = reqs.next_slot();
+    if limited && let Some(id) = disk_limits::hold(engine, slot, with) {
+        return Ok(id);
+    }
+    Ok(enter(engine, slot, with))
+}
+
+/// Counts the arrival of a request and puts it into its lane, in the next free slot. Returns its
+/// handle.
+#[inline(always)]
+fn enter(engine: &mut Engine, slot: u32, with: NewRequest) -> ReqId {
+    let (vm, op) = (with.vm, with.op);
+    let Queues {
+        now,
+        reqs,
+        vms,
+        device,
+        ..
+    } = &mut engine.view.queues;
+    let now = *now;
+    let of_vm = &mut vms[vm as usize];
     let (ledger, splitting) = (
         &mut engine.view.ledgers[vm as usize],
         &mut engine.control.splitting,
     );
-    let continues = count_arrival(now, of_vm, ledger, &with, splitting.as_deref_mut());
+    let what = (vm, op, with.addr, with.len);
+    let continues = count_arrival(now, of_vm, ledger, what, splitting.as_deref_mut());
     device.requests += 1;
     let is_sampled = engine.interference.is_due(vm, of_vm.arrived);
     if continues || op == Op::Flush {
-        return Ok(arrived_with_others(engine, slot, with, is_sampled));
+        return arrived_with_others(engine, slot, with, is_sampled);
     }
     let pending = engine.active.holds_at_admission(of_vm);
     let (id, alone) = enter_lane(reqs, device, of_vm, slot, &with, pending);
@@ -80,8 +100,14 @@ fn take_request(
         let arrival = (with.since, with.len, of_vm.answered);
         (engine.attainment).arrived(now, [vm, slot], arrival, || of_vm.state_at_close(device));
     }
-    announce_unit(engine, id, &with, alone, pending);
-    Ok(id)
+    engine.active.take_in(
+        &mut engine.view,
+        id,
+        (vm, op.lane(), with.own_memory),
+        alone,
+        pending,
+    );
+    id
 }
 
 /// Writes a flush, or a request that may continue a waiting one, into its slot. Returns its handle.
@@ -131,7 +157,10 @@ fn arrived_with_others(
     } else if with.op == Op::Flush {
         engine.flushes.push(reqs, slot, with.disk);
     } else {
-        announce_unit(engine, id, &with, alone, pending);
+        let place = (with.vm, with.op.lane(), with.own_memory);
+        engine
+            .active
+            .take_in(&mut engine.view, id, place, alone, pending);
     }
     id
 }
@@ -153,20 +182,6 @@ fn mark_arrival(
     }
     if is_sampled && interference.begin([now, device.idle_time(now)], request) {
         cold.marks |= mark::SAMPLED;
-    }
-}
-
-/// Announces a new unit at the end of its lane to the policy, which admits it if it may go.
-#[inline(always)]
-fn announce_unit(engine: &mut Engine, id: ReqId, with: &NewRequest, alone: bool, pending: bool) {
-    let place = [with.vm, with.op.lane().index() as u32];
-    engine
-        .active
-        .take_in_unit(&mut engine.view, id, place, alone, pending);
-    if with.own_memory {
-        // The lane may be closed for lack of payload memory, which this request does not need.
-        engine.view.queues.count_holder(id.index);
-        engine.active.open_holders_lane(&mut engine.view, id.index);
     }
 }
 

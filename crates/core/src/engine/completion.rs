@@ -1,8 +1,8 @@
 //! Completions and disconnects: which requests are answered, and which go again.
 
-use super::Engine;
 use super::directory::LeftClient;
 use super::in_flight::{end_shares, mark};
+use super::{Engine, disk_limits};
 use crate::attainment::Circumstances;
 use crate::interference::{Answered, Interference, KnownWait};
 use crate::roles::{Event, Interests};
@@ -520,6 +520,9 @@ impl Engine {
         self.cancel_waiting(vm, IoError::Cancelled, |view, slot| {
             view.queues.reqs.cold[slot as usize].client == client.index
         });
+        disk_limits::cancel(self, disk, IoError::Cancelled, |reqs, slot| {
+            reqs.cold[slot as usize].client == client.index
+        });
         self.cancel_flushes(disk, Some(client));
         self.directory.release_client(client.index);
     }
@@ -595,7 +598,7 @@ impl Engine {
     /// Ends a request that is out of its lane with an error; with parts in flight it is answered
     /// only when they end.
     #[cold]
-    fn cancel_request(&mut self, slot: u32, error: IoError) {
+    pub(super) fn cancel_request(&mut self, slot: u32, error: IoError) {
         let hot = &mut self.view.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
         let merged = hot.state == state::MERGED;
@@ -628,6 +631,8 @@ impl Engine {
 
     /// Returns whether no request and no I/O is inside; for tests and checkers.
     pub fn is_idle(&self) -> bool {
-        self.view.queues.device.requests == 0 && self.view.queues.device.in_flight == 0
+        let limited = (self.disk_limits.as_ref()).map_or(0, |limits| limits.all_waiting());
+        let device = &self.view.queues.device;
+        device.requests == 0 && device.in_flight == 0 && limited == 0
     }
 }

@@ -10,6 +10,8 @@ use tidegate_base::slab::Slab;
 pub(super) struct Disk {
     /// The disk was removed, but the last request of its last client is not answered yet.
     pub leaving: bool,
+    /// Requests may have to wait for a limit of the disk.
+    pub limited: bool,
     /// Slot of the VM.
     pub vm: u32,
     /// Clients that have it open, or had it and have requests inside the engine still.
@@ -57,6 +59,7 @@ impl Directory {
     pub(super) fn add_disk(&mut self, vm: u32, spec: DiskSpec) -> DiskId {
         let disk = Disk {
             leaving: false,
+            limited: false,
             vm,
             clients: 0,
             spec,
@@ -129,6 +132,11 @@ impl Directory {
     /// Changes place and size of a disk.
     pub(super) fn set_spec(&mut self, slot: u32, spec: DiskSpec) {
         self.disks.value_at_mut(slot).spec = spec;
+    }
+
+    /// Notes whether a disk has a limit.
+    pub(super) fn set_limited(&mut self, slot: u32, limited: bool) {
+        self.disks.value_at_mut(slot).limited = limited;
     }
 
     /// Slots of a VM's disks that are not leaving.

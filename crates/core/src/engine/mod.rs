@@ -19,11 +19,13 @@
 //!    |                  |  +---- merged I/O failed: again, alone
 //!    +---- client gone -+--> answered as cancelled
 //! EXPRESS (a flush) --its disk's turn--> STARTED
+//! LIMITED (beyond a limit of its disk) --the limit lets it go--> PENDING
 //! ```
 //!
 //! The engine is a thin whole of parts that own their state: `request_budgets` (request slots and
 //! payload memory), `directory` (disks and their clients), `in_flight` (I/Os with the device),
-//! `flushes` (the flush lane), `device` (bounds on the use of the device whatever the policy),
+//! `flushes` (the flush lane), `disk_limits` (requests beyond a limit of their disk), `device`
+//! (bounds on the use of the device whatever the policy),
 //! `hung` (disks that hang leave the depth count), `active` (the policy in force: roles, event
 //! fan-out, gates), and the [`View`], which roles read, with their `Queues` of VMs and requests.
 //!
@@ -42,6 +44,7 @@ mod control;
 mod device;
 mod device_facet;
 mod directory;
+mod disk_limits;
 mod disks;
 mod dispatch;
 mod error;
@@ -65,6 +68,7 @@ mod tests;
 pub use admission::{Admission, AdmissionMut};
 pub use config::EngineConfig;
 pub use device_facet::{Device, DeviceMut};
+pub use disk_limits::SharedLimitId;
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
 pub use hung::{DATA_SILENCE_TIMEOUT, OTHER_SILENCE_TIMEOUT, SilenceTimeouts};
@@ -84,6 +88,7 @@ use crate::view::{Cold, Hot, NIL, Queues, View, Vm};
 use active::ActivePolicy;
 use device::DeviceControl;
 use directory::Directory;
+use disk_limits::DiskLimits;
 use finished_requests::FinishedRequests;
 use flushes::FlushLane;
 use hung::HungDisks;
@@ -107,6 +112,8 @@ pub struct Engine {
     free_vm: Vec<u32>,
     in_flight: InFlight,
     flushes: FlushLane,
+    /// Limits of disks; `None` until the first one.
+    disk_limits: Option<Box<DiskLimits>>,
     attainment: Attainments,
     /// Ledger of interference: for each VM the time of its requests by cause.
     interference: Interference,
@@ -148,6 +155,7 @@ impl Engine {
             free_vm: (0..config.max_vms).rev().collect(),
             in_flight: InFlight::new(config.device.depth),
             flushes: FlushLane::new(),
+            disk_limits: None,
             attainment: Attainments::new(&config.device, config.max_requests),
             interference: Interference::new(&config.device, config.max_requests),
             last_vm: NIL,
@@ -311,7 +319,8 @@ impl Drop for Engine {
     fn drop(&mut self) {
         // Debug builds only: a lost request hangs its guest, and a test should fail where it is
         // lost.
-        let left = self.view.queues.device.requests;
+        let limited = (self.disk_limits.as_ref()).map_or(0, |limits| limits.all_waiting());
+        let left = self.view.queues.device.requests + limited;
         if left > 0 && !std::thread::panicking() {
             panic!("an engine was dropped with {left} unanswered requests");
         }

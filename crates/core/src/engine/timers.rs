@@ -1,6 +1,6 @@
 //! Timers: the time at which the engine wants to be called, and the work that is due then.
 
-use super::Engine;
+use super::{Engine, disk_limits};
 use crate::roles::Event;
 use crate::view::View;
 use tidegate_base::request::Lane;
@@ -23,6 +23,10 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.view.queues.advance(now);
         let now = self.view.queues.now;
+        // First, because they arrive for the roles, whose timers may be due by that.
+        if has_come(self.view.timers.release_at(), now) {
+            disk_limits::release_due(self);
+        }
         // A late call may have passed several intervals; each one ends by itself.
         while has_come(self.active.regulator_timer(), now) {
             let ended = self
@@ -41,7 +45,7 @@ impl Engine {
         }
         self.active.ask_reopened(&mut self.view);
         // Before the controller's own timer, which may use what was measured.
-        if has_come(self.view.measure_at, now) {
+        if has_come(self.view.timers.measure_at(), now) {
             self.active.measure_transfers(&mut self.view);
         }
         let due = self.active.controller_timer();

@@ -204,7 +204,8 @@ impl TransfersMut<'_> {
                 book.wake(now, device, moved_nothing);
             }
             book.begin(now, vm, transfer);
-            self.engine.view.measure_at = book.due();
+            let due = book.due();
+            self.engine.view.timers.set_measure_at(due);
         }
         self.engine.view.queues.vms[vm.index()].has_transfer = true;
         self.engine.attainment.expect_transfer(now, vm.index());

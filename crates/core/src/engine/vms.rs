@@ -1,6 +1,9 @@
 //! Interface of a driver to VMs and their disks: statistics, objectives, attainment, adding and
 //! removing.
 
+mod disk_limits;
+
+use super::disk_limits as limits;
 use super::disks::DiskSpec;
 use super::transfer_accounts;
 use super::{Engine, EngineError};
@@ -77,9 +80,15 @@ impl<'a> Vms<'a> {
         self.engine.view.objective(vm)
     }
 
-    /// Number of a VM's guest requests that wait.
+    /// Number of a VM's guest requests that wait, those that limits of its disks hold included.
     pub fn pending(&self, vm: VmId) -> u32 {
-        self.engine.view.waiting(vm)
+        self.engine.view.waiting(vm) + self.limited(vm)
+    }
+
+    /// Number of a VM's guest requests that limits of its disks hold.
+    pub fn limited(&self, vm: VmId) -> u32 {
+        let limits = self.engine.disk_limits.as_ref();
+        limits.map_or(0, |limits| limits.waiting(vm.index))
     }
 
     /// Number of a VM's device I/Os in flight.
@@ -351,6 +360,8 @@ impl VmsMut<'_> {
         self.engine
             .cancel_waiting(vm.index, IoError::Cancelled, |_, _| true);
         for slot in self.engine.directory.disks_of(vm.index) {
+            limits::cancel(self.engine, slot, IoError::Cancelled, |_, _| true);
+            limits::forget(self.engine, slot);
             self.engine.cancel_flushes(slot, None);
         }
         for slot in self
@@ -446,6 +457,8 @@ impl VmsMut<'_> {
             .cancel_waiting(vm, IoError::Cancelled, |view, slot| {
                 view.queues.reqs.cold[slot as usize].disk == index
             });
+        limits::cancel(self.engine, index, IoError::Cancelled, |_, _| true);
+        limits::forget(self.engine, index);
         self.engine.cancel_flushes(index, None);
         for slot in self
             .engine
@@ -482,12 +495,15 @@ impl VmsMut<'_> {
         after.check()?;
         // Before the move: addresses are still those of the former place.
         if size < before.size {
+            let is_beyond = |reqs: &Requests, slot: u32| {
+                let hot = &reqs.hot[slot as usize];
+                reqs.cold[slot as usize].disk == disk.index
+                    && hot.addr - before.base + u64::from(hot.len) > size
+            };
+            let error = IoError::BeyondEnd;
             self.engine
-                .cancel_waiting(vm, IoError::BeyondEnd, |view, slot| {
-                    let hot = &view.queues.reqs.hot[slot as usize];
-                    view.queues.reqs.cold[slot as usize].disk == disk.index
-                        && hot.addr - before.base + u64::from(hot.len) > size
-                });
+                .cancel_waiting(vm, error, |view, slot| is_beyond(&view.queues.reqs, slot));
+            limits::cancel(self.engine, disk.index, error, is_beyond);
         }
         if base != before.base {
             self.move_requests(vm, disk.index, base.wrapping_sub(before.base));

@@ -140,6 +140,12 @@ impl Requests {
         self.hot[slot as usize].id(slot)
     }
 
+    /// Gives a request that did not wait in a lane the last place in the order of arrival.
+    pub(crate) fn renumber(&mut self, slot: u32) {
+        self.hot[slot as usize].seq = self.next_seq;
+        self.next_seq += 1;
+    }
+
     /// Returns every admitted unit in the order of arrival, from which a new dispatcher builds its
     /// index.
     pub(crate) fn admitted_in_order(&self) -> Vec<ReqId> {

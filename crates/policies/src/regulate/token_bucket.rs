@@ -25,7 +25,7 @@ use tidegate_core::roles::{
     Consumed, Event, Footprint, Gate, Interests, Regulator, Reopened, Stage,
 };
 use tidegate_core::time::Nanos;
-use tidegate_core::view::View;
+use tidegate_core::view::{View, moved};
 
 /// Description for the registry of policy parts.
 pub(crate) static DESCRIPTOR: PartDescriptor<dyn Regulator> = PartDescriptor {
@@ -63,13 +63,10 @@ impl TokenBucket {
     /// Charges an I/O that starts to its VM's limits.
     #[inline(always)]
     pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) {
-        let bytes = match io.op {
-            Op::Flush => return,
-            Op::Read | Op::Write => io.len as u64,
-            Op::WriteZeroes if view.device().spec.zeroes_are_writes => io.len as u64,
-            // No data: such a request counts in IOPS only.
-            Op::WriteZeroes | Op::Discard => 0,
-        };
+        if io.op == Op::Flush {
+            return;
+        }
+        let bytes = u64::from(moved(view, io.op, io.len));
         self.accounts.charge(view.now(), io, bytes, self.slack);
     }
 }

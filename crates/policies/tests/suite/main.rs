@@ -12,6 +12,7 @@ mod common;
 mod cost_learning;
 mod credit_feedback;
 mod deadline;
+mod disk_limits;
 mod disks;
 mod drr;
 mod edf;

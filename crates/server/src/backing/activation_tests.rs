@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use super::super::file::OpenFile;
 use super::*;
+use tidegate_core::objective::Limit;
+
 use crate::config::{Create, DiskFormat};
 
 /// Disk on a file of 8 KiB.
@@ -18,6 +20,8 @@ fn disk(path: &Path, incoming: bool) -> DiskConfig {
         read_only: false,
         incoming,
         block_size: 512,
+        limit: Limit::NONE,
+        limit_group: None,
         faults: Vec::new(),
         place: None,
     }

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use super::super::probe;
 use super::*;
+use tidegate_core::objective::Limit;
+
 use crate::config::DiskFormat;
 
 fn config(size: Option<u64>, create: Create) -> DiskConfig {
@@ -15,6 +17,8 @@ fn config(size: Option<u64>, create: Create) -> DiskConfig {
         read_only: false,
         incoming: false,
         block_size: 512,
+        limit: Limit::NONE,
+        limit_group: None,
         faults: Vec::new(),
         place: None,
     }

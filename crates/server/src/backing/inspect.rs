@@ -177,6 +177,8 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::PathBuf;
 
+    use tidegate_core::objective::Limit;
+
     use super::*;
 
     fn disk(path: PathBuf) -> DiskConfig {
@@ -190,6 +192,8 @@ mod tests {
             read_only: false,
             incoming: false,
             block_size: 512,
+            limit: Limit::NONE,
+            limit_group: None,
             faults: Vec::new(),
             place: None,
         }

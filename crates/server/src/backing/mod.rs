@@ -31,6 +31,7 @@ pub(crate) mod rotational;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tidegate_core::objective::Limit;
 use tidegate_units::human::{bytes_and_count, exact_bytes};
 
 use crate::allowed_paths::NotAllowed;
@@ -62,6 +63,10 @@ pub struct Disk {
     pub block_size: u32,
     /// Storage of the disk's bytes.
     pub(crate) medium: AnyBacking,
+    /// Limit, beside that of the VM.
+    pub limit: Limit,
+    /// Name of the limit that it shares with other disks; `None` if there is none.
+    pub limit_group: Option<String>,
     /// Fault rules that hold from the start.
     pub faults: Vec<Rule>,
 }
@@ -309,6 +314,8 @@ impl Disk {
             read_only: config.read_only,
             block_size: config.block_size,
             medium,
+            limit: config.limit,
+            limit_group: config.limit_group.clone(),
             faults: config.faults.clone(),
         })
     }

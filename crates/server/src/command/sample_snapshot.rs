@@ -1,7 +1,7 @@
 //! Snapshot of a device with any number of VMs, for unit tests.
 
 use tidegate_core::engine::{Engine, EngineConfig};
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::policy::Policy;
 use tidegate_core::request::VmId;
 use tidegate_core::stats::VmStats;
@@ -40,6 +40,8 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
             media: None,
             oldest_io: None,
             hung: None,
+            limit: Limit::NONE,
+            limit_group: None,
             faults: Vec::new(),
             faults_injected: 0,
             bounced: 0,

@@ -10,7 +10,7 @@ use tidegate_core::engine::Feasibility;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::LearntCosts;
 use tidegate_core::interference::{CostSource, VmTimes};
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::part::Enforces;
 use tidegate_core::policy::Policy;
 use tidegate_core::precision::Precision;
@@ -152,6 +152,10 @@ pub struct DiskSnapshot {
     /// Time since an I/O of the disk last ended, while the disk hangs; `None` otherwise. A hung
     /// disk gets one I/O at a time and other disks go on.
     pub hung: Option<Nanos>,
+    /// Limit, beside that of the VM.
+    pub limit: Limit,
+    /// Name of the limit that it shares with other disks; `None` if there is none.
+    pub limit_group: Option<String>,
     /// Fault rules with their counts.
     pub faults: Vec<RuleSnapshot>,
     /// Number of faults injected since the daemon started, including those of removed rules.

@@ -15,7 +15,7 @@ use jiff::tz::TimeZone;
 use tidegate_config::device::Scheduling;
 use tidegate_config::document;
 use tidegate_config::library::{Beside, Library};
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 
@@ -357,8 +357,19 @@ pub struct DeviceConfig {
     pub names_policy: bool,
     /// Policy, queue depth and other scheduling parameters.
     pub scheduling: Scheduling,
+    /// Limits that disks share.
+    pub limit_groups: Vec<LimitGroup>,
     /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
+}
+
+/// Limit that several disks of a device share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitGroup {
+    /// Name, unique on the device.
+    pub name: String,
+    /// Limit of all its disks together.
+    pub limit: Limit,
 }
 
 /// Medium of a device's disks.
@@ -417,6 +428,10 @@ pub struct DiskConfig {
     pub incoming: bool,
     /// Smallest unit of access in bytes: 1 (by read-modify-write), 512 or 4096.
     pub block_size: u32,
+    /// Limit of the disk, beside that of its VM.
+    pub limit: Limit,
+    /// Name of the limit that it shares with other disks of its device; `None` if there is none.
+    pub limit_group: Option<String>,
     /// Fault rules.
     pub faults: Vec<Rule>,
     /// Place in the file; `None` if no file sets it.

@@ -101,6 +101,9 @@ depth = 4
 max_io = "1 MiB"
 learn_cap = false
 policy = { name = "mclock", cost_size = "64 KiB", background_after = "0 s" }
+[[device.limit_group]]
+name = "logs"
+limit = "40 MB/s"
 [[vm]]
 name = "a"
 max_connections = 3
@@ -135,6 +138,8 @@ rw = "randread"
 [[vm.disk]]
 size = "1 GiB"
 block_size = "4 KiB"
+limit = { read = "300 IOPS" }
+limit_group = "logs"
 [[vm.disk.fault]]
 operations = ["write", "discard"]
 from = "512 MiB"

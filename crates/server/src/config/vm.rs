@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use tidegate_config::diagnostic::one_of;
 use tidegate_config::keys::KeyDefault;
+use tidegate_config::objective::limit;
 use tidegate_config::{Field, Library, Names, Section, document, enforced};
+use tidegate_core::objective::Limit;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_units as units;
 
@@ -112,9 +114,15 @@ fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
     if disk.format == DiskFormat::Raw {
         words["format"] = "raw".into();
     }
-    // Written only if it is set, so that daemons without this key can read the record.
+    // Written only if they are set, so that daemons without these keys can read the record.
     if disk.incoming {
         words["incoming"] = true.into();
+    }
+    if !disk.limit.is_none() {
+        words["limit"] = limit::view(&disk.limit);
+    }
+    if let Some(group) = &disk.limit_group {
+        words["limit_group"] = group.as_str().into();
     }
     words
 }
@@ -318,6 +326,9 @@ fn disk(
     let incoming = section.flag(&keys::INCOMING);
     check_create(&section, create, kind, size, read_only);
     check_incoming(&section, incoming, &path, create, read_only);
+    let limit = section.value(&keys::DISK_LIMIT, Limit::NONE, limit::alone);
+    let groups = device.map_or(&[][..], |device| &devices[device].limit_groups);
+    let limit_group = limit_group(&mut section, groups);
     let faults = fault::read_all(&section.take_tables(keys::FAULTS.name), size.flatten());
     section.finish();
     if let (Some(device), Some(Some(size))) = (device, size) {
@@ -333,9 +344,28 @@ fn disk(
         read_only: read_only?,
         incoming: incoming?,
         block_size: block_size?,
+        limit: limit?,
+        limit_group: limit_group?,
         faults: faults?,
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
+}
+
+/// Returns the name of the limit that a disk shares with others, `Some(None)` without one. `None`
+/// if there was an error, which has been reported.
+fn limit_group(section: &mut Section<'_>, groups: &[String]) -> Option<Option<String>> {
+    let Some(field) = section.field(&keys::DISK_LIMIT_GROUP) else {
+        return Some(None);
+    };
+    if groups.is_empty() {
+        field.error(
+            "its device has no limits that disks share",
+            "add to the device: [[device.limit_group]] with a name and a limit",
+        );
+        return None;
+    }
+    let names = groups.iter().map(String::as_str);
+    Some(Some(field.reference("limit group", names)?.to_owned()))
 }
 
 fn export(

@@ -8,6 +8,8 @@ use tidegate_units::format_bytes;
 
 use super::error::ApiError;
 use crate::command::VmSnapshot;
+use tidegate_config::objective::limit;
+
 use crate::config::{DeviceConfig, DiskConfig, VmConfig};
 
 /// Returns the differences between an existing VM and the requested one, apart from the objective
@@ -86,6 +88,20 @@ pub(super) fn disk_differences(
         all.push(differs(&at("block_size"), old.block_size, disk.block_size));
     }
     let is = now.disks.iter().find(|now| now.export == disk.export);
+    if let Some(is) = is
+        && is.limit_group != disk.limit_group
+    {
+        let [is, wanted] = [&is.limit_group, &disk.limit_group]
+            .map(|group| group.as_deref().unwrap_or("none").to_owned());
+        all.push(differs(&at("limit_group"), is, wanted));
+    }
+    if let Some(is) = is
+        && is.limit != disk.limit
+    {
+        let words = [is.limit, disk.limit].map(|limit| limit::in_a_line(&limit));
+        let [is, wanted] = words;
+        all.push(differs(&at("limit"), is, wanted));
+    }
     // A request without a size keeps the present one.
     if let (Some(is), Some(size)) = (is, disk.size)
         && is.size != size

@@ -140,6 +140,8 @@ impl VmDirectory {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::objective::Limit;
+
     use super::*;
     use crate::config::{Create, DiskFormat, by_the_clock, schedule};
 
@@ -161,6 +163,8 @@ mod tests {
                 read_only: false,
                 incoming: false,
                 block_size: 512,
+                limit: Limit::NONE,
+                limit_group: None,
                 faults: Vec::new(),
                 place: None,
             }],

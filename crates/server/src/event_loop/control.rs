@@ -262,6 +262,8 @@ impl Loop {
             media: state.disk.media_state(),
             oldest_io: oldest.age(index),
             hung: (self.engine.device().hung_since(state.id)).map(|since| self.now.since(since)),
+            limit: state.disk.limit,
+            limit_group: state.disk.limit_group.clone(),
             faults: faults.map_or_else(Vec::new, |faults| faults.snapshot(self.now)),
             faults_injected: state.injected,
             bounced: state.disk.medium.bounced(),
@@ -282,6 +284,7 @@ impl Loop {
         // requests at 2 IOPS would outlast the stop time-out of any service manager.
         let unlimited = PolicySpec::named("fifo").expect("fifo is in the registry");
         self.engine.set_policy(self.now, &unlimited);
+        self.engine.vms_mut().lift_disk_limits(self.now);
         recording::policy_changed(self);
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.begin_drain(&mut ctx);
@@ -295,10 +298,7 @@ impl Loop {
             Phase::Draining,
             "connections are still accepted, so that the last flush is not the last"
         );
-        let busy = self.engine.device_stats().requests > 0
-            || self.engine.device_stats().in_flight > 0
-            || self.frontends.len() > 0
-            || !self.device.is_at_rest();
+        let busy = !self.engine.is_idle() || self.frontends.len() > 0 || !self.device.is_at_rest();
         if busy {
             return;
         }

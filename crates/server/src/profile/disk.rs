@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidegate_core::objective::Limit;
 use tidegate_core::profile::Direction;
 use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
@@ -53,6 +54,8 @@ impl Disk {
             read_only: !writes,
             incoming: false,
             block_size: 512,
+            limit: Limit::NONE,
+            limit_group: None,
             faults: Vec::new(),
             place: None,
         };

@@ -3,25 +3,32 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Server, request, single};
-use tidegate_core::objective::{Limit, Objective, Rate};
+use tidegate_core::objective::{Limit, Rate};
 use tidegate_nbd::Command;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_server::config::DeviceKind;
+use tidegate_server::config::{DeviceKind, VmConfig};
 
 #[test]
 fn what_waits_for_its_limit_is_answered_when_the_daemon_ends() {
+    all_is_answered_at_the_end(|vm, limit| vm.objective.limit = limit);
+}
+
+#[test]
+fn what_waits_for_its_disks_limit_is_answered_when_the_daemon_ends() {
+    all_is_answered_at_the_end(|vm, limit| vm.disks[0].limit = limit);
+}
+
+fn all_is_answered_at_the_end(set: impl Fn(&mut VmConfig, Limit)) {
     const WAITING: u64 = 100;
     let dir = tempfile::tempdir().unwrap();
     let mut config = single(dir.path(), DeviceKind::Memory, None, 1 << 20);
     config.devices[0].scheduling.policy = PolicySpec::named("limit").unwrap();
     config.devices[0].scheduling.merge_limit = 0;
-    config.vms[0].objective = Objective {
-        limit: Limit {
-            total: Rate::iops(1),
-            ..Limit::NONE
-        },
-        ..Objective::default()
+    let limit = Limit {
+        total: Rate::iops(1),
+        ..Limit::NONE
     };
+    set(&mut config.vms[0], limit);
     let server = Server::start(config);
     let mut client = server.connect("disk");
     for cookie in 0..WAITING {

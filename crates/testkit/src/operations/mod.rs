@@ -4,10 +4,11 @@
 //! When the operations are over, faults stop and everything must drain.
 
 mod choices;
+mod limits;
 mod transfers;
 
 use choices::{objective, policy};
-use tidegate_core::engine::{DeviceSpec, DiskSpec, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, DiskSpec, EngineConfig, SharedLimitId};
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::request::{ClientId, DiskId, IoError, Op, Request, VmId};
 use tidegate_core::time::Nanos;
@@ -94,6 +95,17 @@ pub enum Operation {
         byte: u8,
         bits: u8,
     },
+    /// Limits a disk by the limit of an objective, which may be none.
+    LimitDisk {
+        disk: u8,
+        objective: u8,
+    },
+    /// Has a disk share one of two limits, or none; the limit is changed to that of an objective.
+    ShareLimit {
+        disk: u8,
+        objective: u8,
+        which: u8,
+    },
 }
 
 /// Decodes an operation from five bytes. The first one selects the operation, and later bytes
@@ -101,7 +113,7 @@ pub enum Operation {
 ///
 /// | in 32 | operation |
 /// |---|---|
-/// | 10 | `Request` |
+/// | 9 | `Request` |
 /// | 5 | `Complete` |
 /// | 4 each | `Step`, `Dispatch` |
 /// | 1 each | `AddVm`, `AddDisk`, `Connect`, `SetObjective`, `SetPolicy` |
@@ -109,6 +121,7 @@ pub enum Operation {
 /// | 1 | `Disconnect` (1/2), `RemoveDisk` (1/8), `ResizeDisk` (15/64), `Request` (9/64) |
 /// | 1 | `Import` (1/4), `ResizeDisk` (3/8), `Timeout` (3/8) |
 /// | 1 | `BeginTransfer` (5/8), `EndTransfer` (3/16), `ImportBandwidths` (3/16) |
+/// | 1 | `Request` (1/2), `LimitDisk` (1/4), `ShareLimit` (1/4) |
 impl From<[u8; 5]> for Operation {
     fn from([what, a, b, c, d]: [u8; 5]) -> Operation {
         match what % 32 {
@@ -143,6 +156,15 @@ impl From<[u8; 5]> for Operation {
             8..=11 => Operation::Step { size: a },
             12..=15 => Operation::Dispatch { at_most: a },
             16..=20 => Operation::Complete { io: a, error: b },
+            30 if d < 64 => Operation::LimitDisk {
+                disk: a,
+                objective: b,
+            },
+            30 if d < 128 => Operation::ShareLimit {
+                disk: a,
+                objective: b,
+                which: c,
+            },
             31 => match d {
                 0..=159 => Operation::BeginTransfer {
                     vm: a,
@@ -222,6 +244,8 @@ struct Operator {
     /// State that was exported last.
     learnt: Vec<u8>,
     transfers: Transfers,
+    /// Limits that disks share.
+    shared: Vec<SharedLimitId>,
 }
 
 impl Setup {
@@ -256,6 +280,7 @@ impl Operator {
             vms: Vec::new(),
             learnt: Vec::new(),
             transfers: Transfers::default(),
+            shared: Vec::new(),
             disks: Vec::new(),
             clients: Vec::new(),
             last: Vec::new(),
@@ -357,6 +382,12 @@ impl Operator {
             Operation::BeginTransfer { vm, size, time } => self.begin_transfer(vm, size, time),
             Operation::EndTransfer { vm } => self.end_transfer(vm),
             Operation::ImportBandwidths { byte, bits } => self.import_bandwidths(byte, bits),
+            Operation::LimitDisk { disk, objective } => self.limit_disk(disk, objective),
+            Operation::ShareLimit {
+                disk,
+                objective,
+                which,
+            } => self.share_limit(disk, objective, which),
         }
     }
 

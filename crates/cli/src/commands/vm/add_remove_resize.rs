@@ -83,6 +83,7 @@ fn typed_disk(DiskArg(keys): &DiskArg) -> DiskRequest {
             ("create", None) => &mut disk.create,
             ("format", None) => &mut disk.format,
             ("block_size", None) => &mut disk.block_size,
+            ("limit_group", None) => &mut disk.limit_group,
             _ => {
                 let value = flag.map_or_else(|| Value::from(text.as_str()), Value::from);
                 disk.other.insert(key.clone(), value);

@@ -24,10 +24,30 @@ impl ActivePolicy {
         self.stage == Stage::Admission && !of_vm.background
     }
 
+    /// Takes in a new unit at the end of its lane. Its place is given by slot of the VM, lane, and
+    /// whether the payload lies in the client's own memory: then the lane is open for it.
+    #[inline(always)]
+    pub(in crate::engine) fn take_in(
+        &mut self,
+        view: &mut View,
+        id: ReqId,
+        (vm, lane, own_memory): (u32, Lane, bool),
+        alone: bool,
+        pending: bool,
+    ) {
+        let place = [vm, lane.index() as u32];
+        self.take_in_unit(view, id, place, alone, pending);
+        if own_memory {
+            // The lane may be closed for lack of payload memory, which this request does not need.
+            view.queues.count_holder(id.index);
+            self.open_holders_lane(view, id.index);
+        }
+    }
+
     /// Takes in a new unit at the end of its lane, `alone` there or not. A `pending` one is
     /// admitted as far as the regulator lets it; otherwise it is admitted already.
     #[inline(always)]
-    pub(in crate::engine) fn take_in_unit(
+    fn take_in_unit(
         &mut self,
         view: &mut View,
         id: ReqId,

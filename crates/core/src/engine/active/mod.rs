@@ -143,7 +143,7 @@ impl ActivePolicy {
     /// Earliest timer of gates, measurements and roles; [`Nanos::MAX`]: none.
     pub(super) fn next_timer(&self, view: &View) -> Nanos {
         let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
-        let gate = gate.min(view.measure_at);
+        let gate = gate.min(view.timers.next());
         if !self.fan_out.timers {
             return gate;
         }

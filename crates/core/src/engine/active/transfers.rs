@@ -57,7 +57,8 @@ impl ActivePolicy {
         transfer_accounts::report_moved(view, 0..view.queues.vms.len());
         if let Some(transfers) = &mut view.transfers {
             transfers.measure(now, device);
-            view.measure_at = transfers.due();
+            let due = transfers.due();
+            view.timers.set_measure_at(due);
         }
         self.emit(view, &Event::TransfersChanged);
     }
@@ -69,7 +70,8 @@ impl ActivePolicy {
             return;
         };
         transfers.set_params(params);
-        view.measure_at = transfers.due();
+        let due = transfers.due();
+        view.timers.set_measure_at(due);
         for slot in 0..view.queues.vms.len() {
             if view.queues.vms[slot].has_transfer {
                 let vm = view.vm_at(slot);

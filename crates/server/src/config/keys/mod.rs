@@ -518,8 +518,8 @@ mod tests {
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
-        let pages =
-            ["", "-access", "-vm", "-objective"].map(|part| format!("configuration{part}.md"));
+        let pages = ["", "-access", "-vm", "-objective", "-limits"]
+            .map(|part| format!("configuration{part}.md"));
         let others = ["dashboard", "history", "recording", "tls", "tls-control"];
         let others = others.map(|page| format!("{page}.md"));
         let pages = [&pages[..], &others[..]].concat();

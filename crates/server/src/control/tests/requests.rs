@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tidegate_api::change::{
-    BurstChange, Change, ExpectsChange, GroupChange, LimitChange, ObjectiveChange, ScheduleEntry,
+    BurstChange, Change, ExpectsChange, GroupChange, LimitChange, LimitValue, ObjectiveChange,
+    ScheduleEntry,
 };
 use tidegate_api::disk::{DiskRequest, SizeRequest};
 use tidegate_api::fault::FaultRequest;
@@ -154,7 +155,8 @@ async fn every_field_of_an_entry_is_taken() {
 
 #[test]
 fn every_field_of_a_vm_and_its_disks_is_taken() {
-    let device = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"disk0\"\nkind = \"file\"\n";
+    let device = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"disk0\"\nkind = \"file\"\n\
+                  [[device.limit_group]]\nname = \"logs\"\nlimit = \"1000 IOPS\"\n";
     let devices = config::parse(device, "t", Path::new("/")).expect("good");
     let disk = DiskRequest {
         export: text("logs"),
@@ -165,6 +167,8 @@ fn every_field_of_a_vm_and_its_disks_is_taken() {
         read_only: Some(false),
         incoming: Some(false),
         block_size: text("4 KiB"),
+        limit: Some(LimitValue::Total("300 IOPS".to_owned())),
+        limit_group: text("logs"),
         fault: vec![fault()],
         other: BTreeMap::new(),
     };

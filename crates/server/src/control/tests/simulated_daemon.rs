@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tidegate_core::objective::Limit;
 use tidegate_core::policy::Policy;
 use tidegate_core::transfers::{Class, Transfer, TransferOutcome, TransferStatus};
 
@@ -105,6 +106,8 @@ pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> V
             read_only: false,
             incoming: false,
             block_size: 512,
+            limit: Limit::NONE,
+            limit_group: None,
             faults: Vec::new(),
             place: None,
         }],
@@ -177,6 +180,8 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
         media: None,
         oldest_io: None,
         hung: None,
+        limit: disk.limit,
+        limit_group: disk.limit_group.clone(),
         faults: Vec::new(),
         faults_injected: 0,
         bounced: 0,

@@ -29,6 +29,7 @@ pub(crate) use live::live;
 pub use policy::{params, policies, policy, policy_parts};
 pub(crate) use schedule::schedule;
 pub(crate) use stats::stats;
+use tidegate_config::objective_view::limit_view;
 pub(crate) use transfer::{DisplayTime, transfer, vm_transfers};
 
 /// Returns the view of a device.
@@ -107,6 +108,8 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
                 inactive: disk.activation.and_then(inactive),
                 oldest_io_ns: disk.oldest_io.map(|age| age.0),
                 hung_for_ns: disk.hung.map(|silence| silence.0),
+                limit: limit_view(&disk.limit),
+                limit_group: disk.limit_group.clone(),
                 fault_rules: disk.faults.len() as u32,
                 faults_injected: disk.faults_injected,
             })

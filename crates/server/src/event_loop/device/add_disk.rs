@@ -3,11 +3,14 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate_core::engine::{DiskSpec, Engine, EngineError};
+use tidegate_core::request::DiskId;
+use tidegate_core::time::Nanos;
 
 use super::super::PAYLOAD_MAX;
 use super::super::vms::Vms;
 use super::{Device, DiskState, fault_injection};
 use crate::backing::Disk;
+use crate::config::LimitGroup;
 use crate::frontend::Volume;
 use crate::ring::clock;
 
@@ -33,6 +36,11 @@ impl Device {
             read_only: disk.read_only,
         };
         let id = engine.vms_mut().add_disk(vms[vm].id, spec)?;
+        if let Err(refused) = self.limit_disk(engine, id, &disk) {
+            let removed = engine.vms_mut().remove_disk(clock(), id);
+            removed.expect("it was just added");
+            return Err(refused);
+        }
         let index = self.disks.insert(DiskState {
             serial: next_serial(),
             base,
@@ -51,6 +59,33 @@ impl Device {
         self.by_id.resize(len, usize::MAX);
         self.by_id[id.index()] = index;
         Ok(index)
+    }
+
+    /// Adds the limits that disks of the device may share.
+    pub(in super::super) fn add_limit_groups(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        groups: &[LimitGroup],
+    ) -> Result<(), EngineError> {
+        for group in groups {
+            let id = engine.vms_mut().add_shared_limit(now, &group.limit)?;
+            self.limit_groups.push((group.name.clone(), id));
+        }
+        Ok(())
+    }
+
+    /// Has a disk that was just added keep its limits.
+    fn limit_disk(&self, engine: &mut Engine, id: DiskId, disk: &Disk) -> Result<(), EngineError> {
+        let now = clock();
+        engine.vms_mut().limit_disk(now, id, &disk.limit)?;
+        let Some(name) = &disk.limit_group else {
+            return Ok(());
+        };
+        let group = self.limit_groups.iter().find(|(known, _)| known == name);
+        let what = "the limit group";
+        let &(_, shared) = group.ok_or(EngineError::Unknown { what })?;
+        engine.vms_mut().share_limit(now, id, Some(shared))
     }
 
     /// Describes a disk for the frontends that export it.

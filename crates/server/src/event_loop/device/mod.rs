@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use tidegate_core::engine::Engine;
+use tidegate_core::engine::{Engine, SharedLimitId};
 use tidegate_core::request::{DeviceIo, DiskId, IoId, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
@@ -58,6 +58,8 @@ pub(super) struct Device {
     /// Device I/Os by [`IoId`] index, one entry for each that may be in flight.
     pub(super) ios: Vec<Io>,
     pub(super) model: Option<Box<dyn Model>>,
+    /// Limits that disks share, by name.
+    pub(super) limit_groups: Vec<(String, SharedLimitId)>,
     /// I/Os that wait for room in the model. Only I/Os of hung disks, which no longer count against
     /// the depth, can fill it.
     pub(super) waits_for_model: VecDeque<u32>,
@@ -171,6 +173,7 @@ impl Device {
             by_id: Vec::new(),
             ios: (0..io_slots).map(|_| Io::new()).collect(),
             model,
+            limit_groups: Vec::new(),
             waits_for_model: VecDeque::new(),
             stalls: Stalls::new(io_slots),
             in_place: Vec::new(),

@@ -196,6 +196,8 @@ impl Prepared {
             what: "reserve memory",
             source,
         })?;
+        own.add_limit_groups(&mut engine, now, &device.limit_groups)
+            .map_err(refused)?;
         // `zip` would leave out the disks without an address.
         assert_eq!(bases.len(), disks.len(), "as many addresses as disks");
         for ((vm, new), base) in disks.into_iter().zip(bases) {

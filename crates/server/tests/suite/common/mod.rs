@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use tidegate_config::device::Scheduling;
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::splitting::MaxIoShared;
 use tidegate_nbd::client::{
     Decoded, Handshake, Negotiated, Progress, Reply, Wishes, decode_reply, encode_disconnect,
@@ -72,6 +72,7 @@ pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
             max_io_shared: MaxIoShared::Off,
             ..Scheduling::new(PolicySpec::named("fifo").unwrap())
         },
+        limit_groups: Vec::new(),
         place: None,
     }
 }
@@ -87,6 +88,8 @@ pub fn disk(export: &str, path: Option<PathBuf>, size: u64) -> DiskConfig {
         read_only: false,
         incoming: false,
         block_size: 1,
+        limit: Limit::NONE,
+        limit_group: None,
         faults: Vec::new(),
         place: None,
     }
