@@ -72,6 +72,8 @@ pub fn clock_is_synchronised() -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::objective::Limit;
+
     use super::*;
     use crate::config::{Create, DiskFormat};
 
@@ -96,6 +98,8 @@ mod tests {
             read_only: true,
             incoming: false,
             block_size: 512,
+            limit: Limit::NONE,
+            limit_group: None,
             faults: Vec::new(),
             place: None,
         };

@@ -94,8 +94,7 @@ impl EndSignals {
 }
 
 /// Starts a task that ends, with the reason, once an orderly end has to be cut short: at a second
-/// signal from now on, or [`DaemonConfig::stop_within`](tidegate_server::config::DaemonConfig::stop_within)
-/// after the first.
+/// signal from now on, or when the time of [`wait_for_forced_end`] after the first is over.
 pub(super) fn forced_end(config: &Config) -> Result<JoinHandle<String>> {
     let signals = Signals::install().context("signals cannot be handled")?;
     let limits = config.daemon;

@@ -14,10 +14,6 @@ use super::vhost_user;
 use crate::ring::{Completion, Pause, Ring};
 
 /// Connection on its way to a loop.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "few exist at a time, each only on its way to a loop"
-)]
 #[derive(Debug)]
 pub enum Opening {
     /// NBD connection on a socket.

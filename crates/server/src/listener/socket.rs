@@ -1,9 +1,11 @@
 //! Listening sockets: bound before the daemon reports that it is up, removed when it ends.
 
+mod existing;
+
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream as StdTcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -12,8 +14,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::inherited::{InheritedSocket, InheritedSockets, key_of_address, key_of_path};
-use super::passed_sockets::{self, PassedSocket};
+use super::inherited::{key_of_address, key_of_path};
+use super::passed_sockets;
 use super::socket_file::SocketFile;
 use crate::config::{ListenAddress, SocketOwner};
 use crate::error_hints::missing_directory;
@@ -215,120 +217,6 @@ impl Bound {
         }
     }
 
-    /// Uses a socket that the service manager has bound. Its file is the service manager's: it
-    /// stays when the daemon ends.
-    fn passed(
-        socket: PassedSocket,
-        address: &ListenAddress,
-        owner: &SocketOwner,
-    ) -> Result<Bound, BindError> {
-        let name = socket.address.to_string();
-        let (socket, key) = match address {
-            ListenAddress::Unix { path, mode } => {
-                warn_of_other_access(path, *mode, FileOwner::look_up(owner, path)?);
-                (Socket::Unix(socket.fd.into()), key_of_path(path))
-            }
-            ListenAddress::Tcp(address) => {
-                (Socket::Tcp(socket.fd.into()), key_of_address(*address))
-            }
-            ListenAddress::VhostUser { .. } => panic!("a template is no address"),
-        };
-        let nonblocking = match &socket {
-            Socket::Unix(listener) => listener.set_nonblocking(true),
-            Socket::Tcp(listener) => listener.set_nonblocking(true),
-        };
-        nonblocking.map_err(|source| BindError::Io {
-            address: name.clone(),
-            what: "set up the socket",
-            source,
-        })?;
-        Ok(Bound {
-            name,
-            socket,
-            file: None,
-            key,
-            ownership: Ownership::default(),
-        })
-    }
-
-    /// Takes the socket of another daemon for this address, or binds one.
-    ///
-    /// # Errors
-    /// As for [`Bound::new`].
-    ///
-    /// # Panics
-    /// As for [`Bound::new`].
-    pub fn new_or_inherited(
-        address: &ListenAddress,
-        owner: &SocketOwner,
-        inherited: &InheritedSockets,
-    ) -> Result<Bound, BindError> {
-        let taken = match address {
-            ListenAddress::Unix { path, .. } => Bound::inherited_unix(path, inherited),
-            ListenAddress::Tcp(address) => {
-                let socket = inherited.take(&key_of_address(*address));
-                socket.map(|(socket, ownership)| {
-                    let InheritedSocket { key, fd, .. } = socket;
-                    let listener = std::net::TcpListener::from(fd);
-                    let name = listener.local_addr().unwrap_or(*address).to_string();
-                    Bound {
-                        name,
-                        socket: Socket::Tcp(listener),
-                        file: None,
-                        key,
-                        ownership,
-                    }
-                })
-            }
-            ListenAddress::VhostUser { .. } => None,
-        };
-        taken.map_or_else(|| Bound::new(address, owner), Ok)
-    }
-
-    /// Takes the unix socket of another daemon at a path, if it has one.
-    pub(super) fn inherited_unix(path: &Path, inherited: &InheritedSockets) -> Option<Bound> {
-        let (socket, ownership) = inherited.take(&key_of_path(path))?;
-        let InheritedSocket { key, file, fd } = socket;
-        Some(Bound {
-            name: path.display().to_string(),
-            socket: Socket::Unix(fd.into()),
-            file: file.map(|(device, inode)| (path.to_owned(), device, inode)),
-            key,
-            ownership,
-        })
-    }
-
-    /// Returns the address as the configuration has it, and device and inode of a socket's file.
-    pub(crate) fn identity(&self) -> (&str, Option<(u64, u64)>) {
-        let file = self
-            .file
-            .as_ref()
-            .map(|(_, device, inode)| (*device, *inode));
-        (&self.key, file)
-    }
-
-    /// Makes this process the one that clients of the unix socket see, in place of the daemon that
-    /// it was inherited from.
-    ///
-    /// # Errors
-    /// If the system call fails.
-    pub(crate) fn listen_again(&self) -> io::Result<()> {
-        sys::lengthen_backlog(self.descriptor())
-    }
-
-    /// Returns the socket itself.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Socket::Unix(listener) => listener.as_fd(),
-            Socket::Tcp(listener) => listener.as_fd(),
-        }
-    }
-
-    /// Leaves the file of the socket to the daemon that has the socket now.
-    pub(crate) fn give_up(&self) {
-        self.ownership.give_up();
-    }
-
     /// Binds a unix socket.
     ///
     /// # Errors
@@ -353,26 +241,6 @@ impl Drop for Bound {
         {
             let _ = std::fs::remove_file(path);
         }
-    }
-}
-
-/// Warns if the file of a socket of the service manager has another mode or owner than the
-/// configuration says.
-fn warn_of_other_access(path: &Path, mode: u32, owner: FileOwner) {
-    let Ok(meta) = std::fs::metadata(path) else {
-        return;
-    };
-    let other = |wanted: Option<u32>, is: u32| wanted.is_some_and(|wanted| wanted != is);
-    let is = meta.mode() & 0o777;
-    if is != mode || other(owner.user, meta.uid()) || other(owner.group, meta.gid()) {
-        tracing::warn!(
-            "{}: the socket of the service manager has the mode {is:04o}, user {} and group {}, \
-             which are not those of the configuration; SocketMode=, SocketUser= and SocketGroup= \
-             of its unit set them",
-            path.display(),
-            meta.uid(),
-            meta.gid()
-        );
     }
 }
 

@@ -183,8 +183,8 @@ impl Served {
         format!("{vms:?} {devices:?} {faults:?} {:?}", admin("/v1/tokens"))
     }
 
-    /// Returns the files around the daemon with their content and times; of the store only that it is
-    /// there, and nothing of the history, whose thread makes its directory in its own time.
+    /// Returns the files around the daemon with their content and times; of the store only that it
+    /// is there, and nothing of the history, whose thread makes its directory in its own time.
     fn files(&self) -> BTreeMap<PathBuf, (u64, i64, i64, Vec<u8>)> {
         let mut files = BTreeMap::new();
         for directory in ["", "disks", "outside"] {
