@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs, Subcommand, ValueHint};
 
-use super::LogLevel;
 use super::objective_parts::PartArgs;
 use super::schedule::ScheduleCommand;
 use super::value::{DiskArg, parse_disk, parse_interval, parse_param, whole};

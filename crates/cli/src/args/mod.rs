@@ -72,7 +72,6 @@ pub(crate) use trace::{
     TraceReadArgs, TraceRewriteArgs, TraceScaleArgs,
 };
 pub(crate) use transfer::{StartTransferArgs, TransferCommand};
-use value::whole;
 pub(crate) use value::{DiskArg, all_policies, parse_policy};
 pub(crate) use vcpu::{VcpuCommand, VcpuCompareArgs, VcpuSimArgs};
 pub(crate) use vhost_user_blk::{Content, VhostUserBlkArgs};

@@ -35,10 +35,10 @@ pub(super) fn times_of_day(span: &Span, zone: &TimeZone) -> Vec<(f64, String)> {
     let length_s = (span.to_ms - span.from_ms) / 1000;
     let step_s = STEPS_S.into_iter().find(|step| length_s / step <= MOST);
     let step_ms = step_s.unwrap_or(length_s / MOST + 1) * 1000;
-    let format = match step_ms / 1000 {
-        ..60 => "%H:%M:%S",
-        _ if length_s <= DAY_S => "%H:%M",
-        ..DAY_S => "%m-%d %H:%M",
+    let format = match (step_ms / 1000, length_s) {
+        (..60, _) => "%H:%M:%S",
+        (_, ..=DAY_S) => "%H:%M",
+        (..DAY_S, _) => "%m-%d %H:%M",
         _ => "%m-%d",
     };
     let zoned = |ms: u64| {
