@@ -76,7 +76,9 @@ pub(crate) enum VmCommand {
         after_help = "A file grows or shrinks with the disk. A block device must have been \
                       enlarged before. Clients see the new size when they connect again. Until \
                       then they use the old part of a disk that has grown, and get errors beyond \
-                      the end of one that has shrunk.\n\nExamples:
+                      the end of one that has shrunk. If the configuration file has a `size` of \
+                      the disk, set the new one there as well: the next start of the daemon is \
+                      refused while the two differ.\n\nExamples:
   tidegate vm resize oltp \"40 GiB\"
   tidegate vm resize dss logs \"40 GiB\"
   tidegate vm resize dss logs \"10 GiB\" --shrink      data beyond 10 GiB is lost"

@@ -319,6 +319,7 @@ fn check_refuses_the_disks_that_serve_would_refuse() {
         "fifo: is a FIFO; a disk needs a regular file",
         "vm \"image\": export \"image\"",
         "t.toml:9:8",
+        "help: size = \"4 KiB\", or leave it out",
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }

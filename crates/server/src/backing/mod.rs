@@ -236,9 +236,17 @@ impl OpenError {
                  if it names none, I/O of a killed process is still in flight: start later",
                 path.display()
             ),
+            OpenError::Size {
+                found, configured, ..
+            } if found > configured => format!(
+                "size = \"{}\", as after `tidegate vm resize`, or leave it out to take the file \
+                 as it is",
+                exact_bytes(*found)
+            ),
             OpenError::Size { found, .. } => format!(
-                "size = \"{found} B\", or leave it out to take the file as it is; \
-                 `qemu-img resize -f raw` makes it larger"
+                "size = \"{}\", or leave it out to take the file as it is; \
+                 `qemu-img resize -f raw` makes it larger",
+                exact_bytes(*found)
             ),
             _ => return None,
         };

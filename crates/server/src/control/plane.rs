@@ -57,6 +57,10 @@ pub(crate) trait Inventory {
     /// Returns true if the configuration file names the VM.
     fn is_configured(&self, vm: &str) -> bool;
 
+    /// Returns a disk as the configuration file has it; `None` if the file does not have it, or
+    /// gives no size of it.
+    fn sized_by_configuration(&self, vm: &str, export: &str) -> Option<DiskConfig>;
+
     /// Counts of half-open connections and of handshakes that failed.
     fn handshakes(&self) -> HandshakeCounts;
 
@@ -262,6 +266,10 @@ impl Inventory for DaemonHandle {
 
     fn is_configured(&self, vm: &str) -> bool {
         self.vms().is_configured(vm)
+    }
+
+    fn sized_by_configuration(&self, vm: &str, export: &str) -> Option<DiskConfig> {
+        self.vms().sized_by_configuration(vm, export).cloned()
     }
 
     fn handshakes(&self) -> HandshakeCounts {

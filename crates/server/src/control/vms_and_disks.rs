@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde_json::Value;
 use tidegate_api::query::ChangeQuery;
 use tidegate_api::vm::{Removed, VmView};
+use tidegate_units::human::exact_bytes;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
@@ -33,6 +34,10 @@ pub(super) const DISK: &str =
     "{\"path\": \"/vm/logs.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}";
 /// Example of a body.
 pub(super) const SIZE: &str = "{\"size\": \"40 GiB\"}";
+
+/// Advice for a disk that cannot be added or removed persistently.
+const UNTIL_THE_DAEMON_ENDS: &str =
+    "change them there; without persist they are changed until the daemon ends";
 
 impl<P: Plane> Api<P> {
     /// Takes the lock on changes, which is held until the returned guard is dropped.
@@ -272,7 +277,7 @@ impl<P: Plane> Api<P> {
         disk: DiskConfig,
         query: ChangeQuery,
     ) -> ApiResult<Response> {
-        self.check_disks_may_persist(name, query)?;
+        self.check_disks_may_persist(name, query, UNTIL_THE_DAEMON_ENDS)?;
         let (config, now) = self.existing_vm(name).await?;
         if let Some(old) = config.disks.iter().find(|old| old.export == disk.export) {
             return match put_conflicts::conflict(
@@ -299,15 +304,19 @@ impl<P: Plane> Api<P> {
     }
 
     /// Rejects a persistent change of the disks of a VM in the configuration file, whose disks
-    /// would be served again at the next start.
-    fn check_disks_may_persist(&self, vm: &str, query: ChangeQuery) -> ApiResult<()> {
+    /// would be served again at the next start. `instead` is what the operator can do.
+    fn check_disks_may_persist(
+        &self,
+        vm: &str,
+        query: ChangeQuery,
+        instead: &str,
+    ) -> ApiResult<()> {
         if !query.persist || !self.plane.is_configured(vm) {
             return Ok(());
         }
         let what = format!("the disks of VM {vm:?} are defined in the configuration");
         let error = ApiError::new(StatusCode::CONFLICT, what, vm);
-        Err(error
-            .allowing("change them there; without persist they are changed until the daemon ends"))
+        Err(error.allowing(instead))
     }
 
     async fn remove_disk(
@@ -316,7 +325,7 @@ impl<P: Plane> Api<P> {
         export: String,
         query: ChangeQuery,
     ) -> ApiResult<Response> {
-        self.check_disks_may_persist(name, query)?;
+        self.check_disks_may_persist(name, query, UNTIL_THE_DAEMON_ENDS)?;
         let refused = |error| ApiError::control(&error, &export);
         let (config, _) = self.existing_vm(name).await?;
         let mut not_flushed = Vec::new();
@@ -348,8 +357,9 @@ impl<P: Plane> Api<P> {
         size: u64,
         query: ChangeQuery,
     ) -> ApiResult<Response> {
-        self.check_disks_may_persist(name, query)?;
-        let (config, now) = self.existing_vm(name).await?;
+        let instead = self.instead_of_persisting(name, export, size);
+        self.check_disks_may_persist(name, query, &instead)?;
+        let (_, now) = self.existing_vm(name).await?;
         let Some(disk) = now.disks.iter().find(|disk| disk.export == export) else {
             let known: Vec<_> = now.disks.into_iter().map(|disk| disk.export).collect();
             return Err(ApiError::not_found("disk", export, &known));
@@ -368,20 +378,41 @@ impl<P: Plane> Api<P> {
         // If this fails, the file keeps its new size all the same.
         self.persist_if_asked(name, query).await?;
         let mut view = self.view(&now);
-        if before == size {
-            return Ok(ok(&view));
-        }
-        let named = (config.disks.iter()).find(|disk| disk.export == export && disk.size.is_some());
-        if self.plane.is_configured(name) && named.is_some_and(|disk| disk.path.is_some()) {
-            let bytes = tidegate_units::format_bytes;
-            view.notes.push(format!(
-                "the configuration says that export {export:?} has {}: change that to {}, or the \
-                 next start refuses it",
-                bytes(before),
-                bytes(size)
-            ));
-        }
+        // Also if this request changed nothing: an earlier one may have.
+        view.notes
+            .extend(self.size_to_configure(name, export, size));
         Ok(ok(&view))
+    }
+
+    /// Returns what an operator does instead of persisting a new size of a disk of the
+    /// configuration file. A file keeps its size by itself; a disk in memory is made anew.
+    fn instead_of_persisting(&self, vm: &str, export: &str, size: u64) -> String {
+        match self.plane.sized_by_configuration(vm, export) {
+            Some(disk) if disk.path.is_none() => UNTIL_THE_DAEMON_ENDS.to_owned(),
+            Some(_) => format!(
+                "set size = \"{}\" there and repeat this without persist: the file keeps its new \
+                 size",
+                exact_bytes(size)
+            ),
+            None => "repeat this without persist: the file keeps its new size".to_owned(),
+        }
+    }
+
+    /// Returns a warning if the configuration file gives another size of a disk than it has now:
+    /// the next start would refuse the disk, and with it the start of every VM.
+    fn size_to_configure(&self, vm: &str, export: &str, size: u64) -> Option<String> {
+        let disk = self.plane.sized_by_configuration(vm, export)?;
+        disk.path.as_ref()?;
+        let configured = disk.size.filter(|configured| *configured != size)?;
+        let at = disk.place.map_or(String::new(), |place| {
+            format!(" ({}, disk at line {})", place.file, place.line)
+        });
+        Some(format!(
+            "set size = \"{}\" for export {export:?} in the configuration{at}: it still says {}, \
+             and the next start of the daemon is refused until the two agree",
+            exact_bytes(size),
+            exact_bytes(configured)
+        ))
     }
 }
 

@@ -1,6 +1,6 @@
 //! VMs that a daemon serves now.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::objective::Objective;
@@ -14,18 +14,22 @@ use crate::persisted_vms::refuse_taken_exports;
 pub struct VmDirectory {
     /// Held only for one complete change, never while waiting for I/O.
     vms: Mutex<Vec<VmConfig>>,
-    /// Names of the VMs in the configuration file, served or not.
-    configured: BTreeSet<String>,
+    /// VMs in the configuration file, served or not, with the disks of which it gives the size.
+    configured: BTreeMap<String, Vec<DiskConfig>>,
 }
 
 impl VmDirectory {
     /// Creates the directory with the VMs of the configuration file.
     pub(super) fn new(configured: Vec<VmConfig>) -> VmDirectory {
-        let names: BTreeSet<String> = configured.iter().map(|vm| vm.name.clone()).collect();
+        let sized = |vm: &VmConfig| {
+            let sized = vm.disks.iter().filter(|disk| disk.size.is_some());
+            (vm.name.clone(), sized.cloned().collect())
+        };
+        let by_name: BTreeMap<_, Vec<_>> = configured.iter().map(sized).collect();
         // Every lookup is by name and would find the first one only.
-        assert_eq!(names.len(), configured.len(), "two VMs have one name");
+        assert_eq!(by_name.len(), configured.len(), "two VMs have one name");
         VmDirectory {
-            configured: names,
+            configured: by_name,
             vms: Mutex::new(configured),
         }
     }
@@ -82,7 +86,14 @@ impl VmDirectory {
 
     /// Returns true if the configuration file names the VM, served or not.
     pub fn is_configured(&self, name: &str) -> bool {
-        self.configured.contains(name)
+        self.configured.contains_key(name)
+    }
+
+    /// Returns a disk as the configuration file has it, whatever was changed since; `None` if the
+    /// file does not have it, or gives no size of it.
+    pub fn sized_by_configuration(&self, vm: &str, export: &str) -> Option<&DiskConfig> {
+        let mut disks = self.configured.get(vm)?.iter();
+        disks.find(|disk| disk.export == export)
     }
 
     /// Checks that no disk has an export name that is served already.

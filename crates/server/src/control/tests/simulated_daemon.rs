@@ -246,6 +246,22 @@ impl Inventory for Pretended {
         ["oltp", "bulk", "dss"].contains(&vm)
     }
 
+    fn sized_by_configuration(&self, vm: &str, export: &str) -> Option<DiskConfig> {
+        if vm != "oltp" || export != "oltp" {
+            return None;
+        }
+        let disk = crate::config::vm::disk_from_json(
+            &json!({"size": "1 GiB"}),
+            vm,
+            &self.device_configs()[0],
+            &self.paths(),
+        );
+        // As if it were a file: of disks in memory nothing is left at the next start.
+        let mut disk = disk.expect("a valid disk");
+        disk.path = Some("/vms/oltp.raw".into());
+        Some(disk)
+    }
+
     fn handshakes(&self) -> HandshakeCounts {
         HandshakeCounts::default()
     }

@@ -191,6 +191,38 @@ async fn disks_are_put_resized_and_removed_by_themselves() {
 }
 
 #[tokio::test]
+async fn a_resize_says_while_the_configuration_has_another_size() {
+    let plane = Pretended::new();
+    let path = "/v1/vms/oltp/disks/oltp?force=true";
+    let mut sizes = Vec::new();
+    // The configuration has 1 GiB, whatever the disk was resized to before.
+    for size in ["2 GiB", "2 GiB", "1536 MiB", "1 GiB"] {
+        let body = format!("{{\"size\": \"{size}\"}}");
+        let (status, vm) = ask(&plane, "PATCH", path, &body).await;
+        assert_eq!(status, StatusCode::OK, "{vm}");
+        let notes = vm["notes"].as_array().cloned().unwrap_or_default();
+        sizes.push(
+            notes
+                .iter()
+                .filter_map(|note| note.as_str())
+                .collect::<String>(),
+        );
+    }
+    for (note, size) in sizes.iter().zip(["2 GiB", "2 GiB", "1536 MiB"]) {
+        assert!(note.contains(&format!("set size = \"{size}\"")), "{note}");
+        assert!(note.contains("still says 1 GiB"), "{note}");
+        assert!(note.contains("next start"), "{note}");
+    }
+    assert_eq!(sizes[3], "", "nothing is left to change");
+
+    let persist = "/v1/vms/oltp/disks/oltp?persist=true";
+    let (status, refused) = ask(&plane, "PATCH", persist, "{\"size\": \"2 GiB\"}").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let allowed = refused["error"]["allowed"].as_str().expect("text");
+    assert!(allowed.contains("set size = \"2 GiB\" there"), "{allowed}");
+}
+
+#[tokio::test]
 async fn unsynced_shrink_fails_again_when_repeated() {
     let plane = Pretended::new();
     let shrink = "/v1/vms/oltp/disks/oltp?force=true";
