@@ -32,6 +32,18 @@ fn work_of(command: &Command, slots: usize) -> usize {
     }
 }
 
+/// Returns the state of a VM whose objective was just changed. Its verdict is that of the new
+/// objective, or absent if the device was checked too recently to be checked again.
+pub(super) fn newly_judged_snapshot(on: &mut Loop, index: usize) -> VmSnapshot {
+    // Otherwise the check would run at the end of this turn, after the answer.
+    on.engine.device_mut().check_feasibility(on.now);
+    let mut snapshot = on.vm_snapshot(index);
+    if on.engine.device().is_feasibility_check_due() {
+        snapshot.feasibility = None;
+    }
+    snapshot
+}
+
 impl Loop {
     /// Executes commands that have arrived, up to [`COMMAND_WORK_PER_TURN`]; the next turn goes on.
     /// Begins to drain if all senders are gone.
@@ -178,7 +190,7 @@ impl Loop {
         let disks = &self.vms[index].disks;
         self.frontends.bound_pauses(disks, objective);
         recording::objective_changed(self, index);
-        Ok(self.vm_snapshot(index))
+        Ok(newly_judged_snapshot(self, index))
     }
 
     /// Returns the state of the device with its VMs.

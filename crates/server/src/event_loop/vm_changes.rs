@@ -17,6 +17,7 @@
 
 use tidegate_units::human::{bytes_and_count, exact_bytes};
 
+use super::control::newly_judged_snapshot;
 use super::device::{DiskState, Io};
 use super::vms::VmArgs;
 use super::{Loop, Phase, recording, respond};
@@ -70,7 +71,8 @@ impl Loop {
         }
         recording::vm_added(self, vm);
         let volumes = (self.vms[vm].disks.iter()).map(|&disk| self.device.volume(disk));
-        Ok((self.vm_snapshot(vm), volumes.collect()))
+        let volumes = volumes.collect();
+        Ok((newly_judged_snapshot(self, vm), volumes))
     }
 
     /// Adds a disk to a VM that is served. Changes nothing if it is refused.

@@ -2,9 +2,12 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common::shadow::{Plan, run};
 use crate::common::{Client, Server, disk, request, single, vm, wait};
+use tidegate_core::profile::{Curve, Profile};
 use tidegate_nbd::Command;
 use tidegate_nbd::client::encode_request;
 use tidegate_server::config::{Config, DeviceKind};
@@ -195,6 +198,34 @@ fn the_listener_shows_only_its_exports() {
     assert!(why.contains("Refused"), "{why}");
     // Not because nobody is served any more.
     server.connect("disk").disconnect();
+}
+
+#[test]
+fn a_changed_objective_is_answered_with_its_own_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = two_vms(dir.path());
+    // 1000 I/Os a second, of whatever size.
+    let curve = Curve::new(&[(4096, 1000.0), (128 << 10, 1000.0)]).unwrap();
+    let profile = Profile::new([curve.clone(), curve], None, Vec::new(), Vec::new());
+    config.devices[0].scheduling.profile = Some(Arc::new(profile));
+    let server = Server::start(config);
+    for (iops, fits) in [(100_000, false), (100, true), (100_000, false)] {
+        let objective = tidegate_core::objective::Objective {
+            reservation: tidegate_core::objective::Rate::iops(iops),
+            ..tidegate_core::objective::Objective::default()
+        };
+        let verdict = || {
+            let vm = wait(server.handle.set_objective("victim", objective)).unwrap();
+            vm.feasibility.map(|verdict| verdict.fits)
+        };
+        // Unknown while the device was checked too recently, and never that of the one before.
+        let known = std::iter::repeat_with(verdict).find_map(|known| {
+            std::thread::sleep(Duration::from_millis(20));
+            known
+        });
+        assert_eq!(known, Some(fits), "{iops} IOPS");
+    }
+    server.stop().unwrap();
 }
 
 #[test]
