@@ -88,10 +88,7 @@ pub fn refusal(
         let _ = write!(reason, "; VM {name} alone needs {}", part(need.time_ps));
     }
     let instead = match nearest(device, vms, index, assumed) {
-        Some(near) => format!(
-            "the nearest that fits: {}",
-            changed_parts(vms[index].objective, &near).join(", ")
-        ),
+        Some(near) => nearest_words(vms[index].objective, &near),
         None if vms[index].objective.expects.size.is_none() => format!(
             "set expects.size of VM {name}: without it, requests of {} are assumed",
             exact_bytes(need.load.longest.into())
@@ -102,6 +99,26 @@ pub fn refusal(
         ),
     };
     Some((reason, instead))
+}
+
+/// Number of times that a latency bound may be longer than the one asked for, and still be advice.
+const LONGER_MAX: u64 = 100;
+
+/// Names the nearest objective that fits, unless its latency bound is far from the one asked for.
+fn nearest_words(asked: &Objective, near: &Objective) -> String {
+    let latencies = asked.latency.zip(near.latency);
+    match latencies.filter(|(asked, near)| near.0 > asked.0.saturating_mul(LONGER_MAX)) {
+        None => format!(
+            "the nearest that fits: {}",
+            changed_parts(asked, near).join(", ")
+        ),
+        Some((asked, near)) => format!(
+            "nothing near it fits: beside the rate that fits, a request may take {} instead of {}; \
+             ask for a lower rate, or lower the promises of other VMs",
+            time(near),
+            time(asked)
+        ),
+    }
 }
 
 /// Parts in which `near` differs from `asked`, each as a line of a configuration's
@@ -125,4 +142,22 @@ pub fn changed_parts(asked: &Objective, near: &Objective) -> Vec<String> {
         parts.push(format!("expects.size = \"{}\"", exact_bytes(size.into())));
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_bound_far_from_the_one_asked_for_is_no_advice() {
+        let within = |ms| Objective {
+            latency: Some(Nanos::from_millis(ms)),
+            ..Objective::default()
+        };
+        let words = nearest_words(&within(10), &within(1000));
+        assert_eq!(words, "the nearest that fits: latency = \"1 s\"");
+        let words = nearest_words(&within(10), &within(88_200));
+        assert!(words.contains("88.2 s instead of 10 ms"), "{words}");
+        assert!(!words.contains("latency = "), "{words}");
+    }
 }

@@ -1,7 +1,6 @@
 //! Errors of the control plane: refusals by an event loop and by the daemon.
 
 use tidegate_core::time::Nanos;
-use tidegate_units::format_bandwidth;
 use tidegate_units::human::{self, bytes_and_count};
 
 use crate::backing::layout::NoRoom;
@@ -58,9 +57,10 @@ pub enum CommandError {
     },
     /// The rate that the transfer needs does not fit beside the objectives on the device.
     #[error(
-        "does not fit: it needs {}, and {} beside the other objectives",
-        format_bandwidth(*needs),
-        fits(*most)
+        "does not fit: it needs {}, and {} beside the other objectives{}",
+        human::bytes_per_s(*needs as f64),
+        fits(*most),
+        if in_the_way.is_empty() { String::new() } else { format!("; {in_the_way}") }
     )]
     TransferTooMuch {
         /// Rate that it needs, in bytes per second.
@@ -71,6 +71,8 @@ pub enum CommandError {
         bytes: u64,
         /// Time from its beginning to its deadline.
         deadline: Nanos,
+        /// Promise that the transfer would break; empty if it is not known.
+        in_the_way: String,
     },
     /// The deadline depends on the device's speed, which has not been measured yet.
     #[error("the throughput of the device has not been measured yet")]
@@ -101,6 +103,7 @@ impl CommandError {
                 most,
                 bytes: order.bytes,
                 deadline,
+                in_the_way: String::new(),
             }),
         }
     }
@@ -181,10 +184,20 @@ pub enum ControlError {
     Refused(#[from] CommandError),
 }
 
+impl ControlError {
+    /// Adds the promise that is in the way of a transfer to the refusal of that transfer.
+    pub(crate) fn naming_promise(mut self, promise: String) -> ControlError {
+        if let ControlError::Refused(CommandError::TransferTooMuch { in_the_way, .. }) = &mut self {
+            *in_the_way = promise;
+        }
+        self
+    }
+}
+
 fn fits(most: u64) -> String {
     match most {
         0 => "nothing fits".to_owned(),
-        most => format!("{} fit", format_bandwidth(most)),
+        most => format!("{} fit", human::bytes_per_s(most as f64)),
     }
 }
 

@@ -103,13 +103,14 @@ impl Proposal<'_> {
 
     /// Returns the highest rate in bytes per second of a transfer of the VM that fits beside the
     /// objectives in force and the running transfers, given as VM and bytes per second. `None` if
-    /// `needs` fits, or if nothing is known about the device. On a device that is overcommitted
-    /// already, a transfer that makes it worse does not fit.
+    /// `needs` fits, or if nothing is known about the device. With it the promise that a higher
+    /// rate would break, in words. On a device that is overcommitted already, a transfer that makes
+    /// it worse does not fit.
     pub(super) fn fitting_transfer(
         &self,
         needs: Option<u64>,
         running: &[(&str, u64)],
-    ) -> Option<u64> {
+    ) -> Option<(u64, String)> {
         let device = feasibility::device(self.device)?;
         let with = |rate: u64| -> Vec<PlannedVm<'_>> {
             let transfer = |vm: &VmConfig| {
@@ -143,7 +144,9 @@ impl Proposal<'_> {
             let middle = yes + (no - yes) / 2;
             *(if fits(middle) { &mut yes } else { &mut no }) = middle;
         }
-        Some(yes)
+        let vms = with(no);
+        let in_the_way = fit::evaluate(&device, &vms, &assumed).reason(&vms);
+        Some((yes, in_the_way))
     }
 
     /// Returns the reason why an objective does not fit if the other VMs have the objectives that

@@ -127,10 +127,39 @@ impl ApiError {
     }
 }
 
+/// Number of times that a transfer may have to be smaller, or its deadline later, and still have
+/// an alternative in that.
+const FEWER_MAX: u64 = 100;
+/// Later deadline, in seconds, up to which it is named however much later it is.
+const LONGER_MAX_S: u64 = 3600;
+
+/// Formats a time of whole seconds in the unit that people use, rounded up.
+fn whole_time(seconds: u64) -> String {
+    match seconds {
+        0..600 => format!("{seconds} s"),
+        600..36_000 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h", seconds.div_ceil(3600)),
+    }
+}
+
+/// Formats a size in a decimal unit, as bandwidths are, rounded down to three digits at least.
+fn whole_bytes(bytes: u64) -> String {
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")];
+    let unit = units.iter().find(|(scale, _)| bytes / scale >= 100);
+    unit.map_or_else(
+        || format!("{bytes} B"),
+        |(scale, unit)| format!("{} {unit}", bytes / scale),
+    )
+}
+
 /// Returns the alternatives to a transfer of `bytes` bytes that does not fit by `deadline`: a later
-/// deadline, or fewer bytes, at the rate `most` in bytes per second that fits.
+/// deadline, or fewer bytes, at the rate `most` in bytes per second that fits. None of them is
+/// named if they are more than [`FEWER_MAX`] times and [`LONGER_MAX_S`] away: nobody means that.
 fn smaller_transfer(most: u64, bytes: u64, deadline: Nanos) -> String {
     let force = "?force=true, to begin it anyway";
+    let smaller = u128::from(most) * u128::from(deadline.0) / u128::from(Nanos::SECOND.0);
+    // Beyond 64 bits everything that can be asked for fits, so the maximum is as good.
+    let smaller = u64::try_from(smaller).unwrap_or(u64::MAX);
     if most == 0 {
         return force.to_owned();
     }
@@ -142,10 +171,14 @@ fn smaller_transfer(most: u64, bytes: u64, deadline: Nanos) -> String {
     };
     // Rounded up to whole seconds, so that the deadline fits as it is written.
     let longer = transfer.latency(most).0.div_ceil(Nanos::SECOND.0);
-    let smaller = u128::from(most) * u128::from(deadline.0) / u128::from(Nanos::SECOND.0);
-    // Beyond 64 bits everything that can be asked for fits, so the maximum is as good.
-    let smaller = u64::try_from(smaller).unwrap_or(u64::MAX);
-    format!("deadline = \"{longer} s\", or size = \"{smaller} B\"; or {force}")
+    if smaller < bytes / FEWER_MAX && longer > LONGER_MAX_S {
+        return format!("lower the promise that is in the way; or {force}");
+    }
+    format!(
+        "deadline = \"{}\", or size = \"{}\"; or {force}",
+        whole_time(longer),
+        whole_bytes(smaller)
+    )
 }
 
 impl From<ConfigErrors> for ApiError {

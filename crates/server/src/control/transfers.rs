@@ -37,7 +37,11 @@ impl<P: Plane> Api<P> {
     /// Returns the maximum rate in bytes per second of a transfer of a VM so that it fits beside
     /// the objectives on its device; `None` if its own rate fits, or nothing is known about the
     /// device.
-    async fn fitting_rate(&self, vm: &str, order: &TransferOrder) -> ApiResult<Option<u64>> {
+    async fn fitting_rate(
+        &self,
+        vm: &str,
+        order: &TransferOrder,
+    ) -> ApiResult<Option<(u64, String)>> {
         let index = self.plane.vm(vm).map(|vm| vm.device);
         let configs = self.plane.device_configs();
         let Some((index, device)) = index.and_then(|at| Some((at, configs.get(at)?))) else {
@@ -117,13 +121,20 @@ pub(super) async fn begin<P: Plane>(
     api.change(&name, async move {
         // Checked first, because its error lists the VMs that exist.
         own.vm_snapshot(&vm).await?;
-        order.most = if query.force {
+        let fitting = if query.force {
             None
         } else {
             own.fitting_rate(&vm, &order).await?
         };
+        order.most = fitting.as_ref().map(|(most, _)| *most);
         // The transfer begins only now: the wait for other changes is no part of its time.
         let begun = own.plane.begin_transfer(&vm, order, own.clock.now());
+        let begun = async {
+            let in_the_way = fitting.map_or(String::new(), |(_, promise)| promise);
+            begun
+                .await
+                .map_err(|error| error.naming_promise(in_the_way))
+        };
         let now = in_time(&vm, begun).await?;
         let not_kept = own.record_transfers(&vm).await;
         let mut view = own.transfers(&now);

@@ -139,12 +139,25 @@ async fn a_transfer_that_does_not_fit_is_refused_with_what_would_unless_it_is_fo
         what.starts_with("does not fit: it needs 1 GB/s, and 3."),
         "{what}"
     );
+    assert!(
+        what.contains("of the device's time"),
+        "what is in the way: {what}"
+    );
     let allowed = refused["error"]["allowed"].as_str().expect("text");
     let longer = between(allowed, "deadline = \"", "\"").to_owned();
     let smaller = between(allowed, "size = \"", "\"").to_owned();
     assert!(
         allowed.ends_with("or ?force=true, to begin it anyway"),
         "{allowed}"
+    );
+    // Nobody waits a hundred times longer, and for hours.
+    let slow = json!({ "size": "200 GB", "deadline": "20 s" });
+    let (status, refused) = put(&api, JOB, slow).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+    let useless = refused["error"]["allowed"].as_str().expect("text");
+    assert_eq!(
+        useless,
+        "lower the promise that is in the way; or ?force=true, to begin it anyway"
     );
     // The size that the hint names is admitted.
     let (status, begun) = put(&api, JOB, json!({ "size": smaller, "deadline": "2 s" })).await;
