@@ -57,6 +57,15 @@ pub struct Diagnosis {
     pub longest_io: Option<LongestIoFacts>,
     /// Parts of the VM's objective that were missed in the interval.
     pub missed: Vec<MissedPart>,
+    /// Device of the VM; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// The VM has a reservation.
+    #[serde(default)]
+    pub reserved: bool,
+    /// The promises of the VM's device do not fit it together at the time of the answer.
+    #[serde(default)]
+    pub promises_unfit: bool,
     /// Causes, the largest first.
     pub findings: Vec<Finding>,
     /// Facts that are missing.

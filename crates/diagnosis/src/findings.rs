@@ -1,7 +1,7 @@
 //! Findings, verdict and remedies.
 
 use crate::causes::Means;
-use crate::{DeviceFacts, Party, Traffic, Victim};
+use crate::{DeviceFacts, LongestIo, Party, Traffic, Victim};
 use tidegate_api::explain::{
     Basis, Cause, Confidence, CulpritFacts, Diagnosis, Finding, Gap, LongestIoFacts, Mostly,
     Remedy, Verdict,
@@ -85,14 +85,21 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
         stalled_ns: device.stalled.0,
         hung: device.hung,
         unanswered: victim.now.unanswered,
-        longest_io: device.longest.map(|it| LongestIoFacts {
-            ns: it.took.0,
-            vm: it.vm.map(str::to_owned),
-            is_flush: it.is_flush,
-        }),
+        longest_io: device.longest.map(longest_io_facts),
         missed: victim.now.missed.clone(),
+        device: None,
+        reserved: victim.reserved,
+        promises_unfit: false,
         findings: context.findings(&parts),
         gaps: context.gaps(),
+    }
+}
+
+fn longest_io_facts(of: LongestIo) -> LongestIoFacts {
+    LongestIoFacts {
+        ns: of.took.0,
+        vm: of.vm.map(str::to_owned),
+        is_flush: of.is_flush,
     }
 }
 

@@ -19,13 +19,15 @@ pub fn sentences(of: &Diagnosis, when: Option<&str>) -> Vec<String> {
     let mut sentences = vec![headline(of, &when)];
     if of.verdict == Verdict::NoRequests {
         sentences.extend(missed(of));
+        sentences.extend(unfit(of));
         return sentences;
     }
     sentences.extend(verdict(of));
     sentences.extend(missed(of));
+    sentences.extend(unfit(of));
     sentences.extend(remedies(of));
     let gaps = of.gaps.iter().filter(|gap| matters(of.verdict, **gap));
-    sentences.extend(gaps.map(|gap| gap_sentence(*gap).to_owned()));
+    sentences.extend(gaps.map(|gap| gap_sentence(*gap, of)));
     sentences
 }
 
@@ -145,6 +147,9 @@ fn verdict(of: &Diagnosis) -> Option<String> {
         }
         Verdict::NotSlower => {
             return match usual_cause(of)?.cause {
+                Cause::Vm | Cause::OtherVms if of.reserved => {
+                    Some("Others delay it all the time.".to_owned())
+                }
                 Cause::Vm | Cause::OtherVms => {
                     Some("Others delay it all the time: a reservation protects it.".to_owned())
                 }
@@ -174,6 +179,18 @@ fn missed(of: &Diagnosis) -> Option<String> {
     };
     let parts: Vec<String> = of.missed.iter().map(part).collect();
     (!parts.is_empty()).then(|| format!("It missed {}.", parts.join(", ")))
+}
+
+/// States that the device cannot keep its promises, whoever delayed whom.
+fn unfit(of: &Diagnosis) -> Option<String> {
+    let device = of.device.as_ref();
+    let device = device.map_or_else(|| "its device".to_owned(), |name| format!("`{name}`"));
+    of.promises_unfit.then(|| {
+        format!(
+            "The promises of {device} do not fit together: `tidegate plan` with the configuration \
+             says which, and what would."
+        )
+    })
 }
 
 /// Returns true if others are to blame although most of the time was left idle: for them.
@@ -277,8 +294,8 @@ fn matters(verdict: Verdict, gap: Gap) -> bool {
     verdict != Verdict::NotSlower || matches!(gap, Gap::NoCauses | Gap::NoBaseline)
 }
 
-fn gap_sentence(gap: Gap) -> &'static str {
-    match gap {
+fn gap_sentence(gap: Gap, of: &Diagnosis) -> String {
+    let text = match gap {
         Gap::NoCauses => {
             "No causes were kept then: whose requests it waited for is not known, only the time \
              that its own limit, merging and deliberate waits took."
@@ -291,10 +308,15 @@ fn gap_sentence(gap: Gap) -> &'static str {
              may be off."
         }
         Gap::NoRecording => {
-            "Not all requests of that time were recorded: what a change would have brought needs a \
-             recording (`tidegate record on`)."
+            let device = of.device.as_ref();
+            let device = device.map_or_else(String::new, |device| format!(" {device}"));
+            return format!(
+                "Not all requests of that time were recorded: what a change would have brought \
+                 needs a recording (`tidegate record on{device}`)."
+            );
         }
-    }
+    };
+    text.to_owned()
 }
 
 #[cfg(test)]
@@ -360,6 +382,47 @@ mod tests {
         hung: false,
         recorded: false,
     };
+
+    #[test]
+    fn advice_looks_at_what_is_promised_and_names_the_device() {
+        // No slower than usual, and most of its time behind others.
+        let now = window(12, &[(Class::Service, 1)], 11);
+        let said = |reserved| {
+            let victim = Victim {
+                name: "db",
+                now: &now,
+                usual: Some(&now),
+                reserved,
+                slower_from: SLOWER,
+            };
+            let mut found = diagnose(&victim, &[backup()], &DEVICE);
+            assert_eq!(found.verdict, Verdict::NotSlower);
+            found.device = Some("ssd".to_owned());
+            found.promises_unfit = reserved;
+            sentences(&found, None).join(" ")
+        };
+        let without = said(false);
+        assert!(without.contains("a reservation protects it"), "{without}");
+        assert!(!without.contains("tidegate plan"), "{without}");
+        let with = said(true);
+        assert!(with.contains("Others delay it all the time."), "{with}");
+        assert!(!with.contains("a reservation protects it"), "{with}");
+        let unfit = "The promises of `ssd` do not fit together: `tidegate plan`";
+        assert!(with.contains(unfit), "{with}");
+
+        let usual = window(4, &[(Class::Service, 2)], 0);
+        let victim = Victim {
+            name: "db",
+            now: &now,
+            usual: Some(&usual),
+            reserved: true,
+            slower_from: SLOWER,
+        };
+        let mut slower = diagnose(&victim, &[backup()], &DEVICE);
+        slower.device = Some("ssd".to_owned());
+        let text = sentences(&slower, None).join(" ");
+        assert!(text.contains("`tidegate record on ssd`"), "{text}");
+    }
 
     #[test]
     fn the_added_time_is_divided_and_the_culprit_named() {

@@ -200,7 +200,7 @@ fn assert_not_recorded(daemon: &Daemon, span: &[&str]) {
     for part in [
         "To try: a limit on `backup`",
         "Not all requests of that time were recorded",
-        "`tidegate record on`",
+        "`tidegate record on busy`",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -210,7 +210,12 @@ impl<P: Plane> Api<P> {
             let objective = vm.promised_at(now.timestamp());
             objective.reservation != Default::default()
         });
-        let diagnosis = episode.diagnose(vm, reserved, &neighbours, &device);
+        let mut diagnosis = episode.diagnose(vm, reserved, &neighbours, &device);
+        diagnosis.device = place.as_ref().map(|place| place.name.clone());
+        // A VM that was removed meanwhile has no present state.
+        let present = self.vm_snapshot(vm).await.ok();
+        diagnosis.promises_unfit =
+            present.is_some_and(|vm| vm.feasibility.is_some_and(|verdict| !verdict.fits));
         Ok(ExplainView {
             asked,
             explained,
