@@ -328,6 +328,29 @@ fn check_refuses_the_disks_that_serve_would_refuse() {
 }
 
 #[test]
+fn check_and_serve_name_a_group_that_is_not_there_at_its_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("t.toml");
+    let text = "[control]\nsocket = \"c\"\n\
+                [[listen]]\nunix = \"s\"\nmode = \"0660\"\ngroup = \"no-such-group\"\n\
+                [[device]]\nname = \"d\"\nkind = \"memory\"\n\
+                [[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 MiB\"\n";
+    std::fs::write(&path, text).expect("writable");
+    for command in ["check", "serve"] {
+        let output = tidegate(&[command, path.to_str().expect("plain")]);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{command}: {message}");
+        for part in [
+            "there is no group \"no-such-group\"",
+            "t.toml:6:",
+            "getent group",
+        ] {
+            assert!(message.contains(part), "{command}: {part}: {message}");
+        }
+    }
+}
+
+#[test]
 fn wrong_arguments_end_with_two_and_help_teaches() {
     for args in [
         &["vm", "set", "oltp"][..],

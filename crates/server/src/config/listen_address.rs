@@ -60,6 +60,7 @@ pub(super) fn owner(
     address: Option<&ListenAddress>,
 ) -> Option<SocketOwner> {
     let is_tcp = matches!(address, Some(ListenAddress::Tcp(_)));
+    let mut places = Vec::new();
     let mut read = |key| match section.field(key) {
         Some(field) if is_tcp => {
             field.error(
@@ -68,13 +69,17 @@ pub(super) fn owner(
             );
             None
         }
-        Some(field) => account(&field).map(Some),
+        Some(field) => {
+            places.extend(field.place());
+            account(&field).map(Some)
+        }
         None => Some(None),
     };
     let (user, group) = (read(&keys::LISTEN_OWNER), read(&keys::LISTEN_GROUP));
     Some(SocketOwner {
         user: user?,
         group: group?,
+        place: places.into_iter().next(),
     })
 }
 

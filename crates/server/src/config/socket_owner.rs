@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_config::Field;
+use tidegate_config::{Field, Place};
 
 /// Owner and group of a socket's file, each a name or a number. `None` leaves the user and group of
 /// the daemon's process.
@@ -12,6 +12,8 @@ pub struct SocketOwner {
     pub user: Option<String>,
     /// Group of the file.
     pub group: Option<String>,
+    /// Place of the user in the file, or else of the group; `None` if no file sets one.
+    pub place: Option<Place>,
 }
 
 impl fmt::Display for SocketOwner {

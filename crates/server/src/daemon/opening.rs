@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{StartError, persistence};
-use crate::config::{Config, ListenAddress, StoreConfig, VmConfig};
+use crate::config::{Config, ListenAddress, ListenConfig, StoreConfig, VmConfig};
 use crate::event_loop::{Files, Prepared, SetupError};
 use crate::history::{History, Settings};
 use crate::listener::{Bound, ExportCatalogue, ExportList, InheritedSockets, VhostUserListener};
@@ -19,6 +19,14 @@ pub(super) fn vm_of(vms: &[VmConfig], export: &str) -> String {
     vm.expect("a volume is a disk of a VM").name.clone()
 }
 
+/// Returns the error for a listener that cannot be bound, at the key that is to blame.
+fn not_bound(listen: &ListenConfig, source: BindError) -> StartError {
+    let owner = listen.owner.place.as_ref();
+    let owner = owner.filter(|_| source.is_about_owner());
+    let place = owner.or(listen.place.as_ref()).cloned().map(Box::new);
+    StartError::Bind { place, source }
+}
+
 /// Binds the sockets of NBD, each with the index of its listener.
 pub(super) fn bind_nbd(
     config: &Config,
@@ -30,10 +38,7 @@ pub(super) fn bind_nbd(
             continue;
         }
         let socket = Bound::new_or_inherited(&listen.address, &listen.owner, inherited);
-        let socket = socket.map_err(|source| StartError::Bind {
-            place: listen.place.clone().map(Box::new),
-            source,
-        })?;
+        let socket = socket.map_err(|error| not_bound(listen, error))?;
         bound.push((Arc::new(socket), at));
     }
     Ok(bound)
@@ -65,10 +70,7 @@ pub(super) fn bind_vhost_user(
             let list = ExportList::new(listen, catalogue.clone());
             let listener = VhostUserListener::new(path.clone(), *mode, &listen.owner, list)
                 .and_then(|listener| listener.bind(inherited).map(|()| listener))
-                .map_err(|source| StartError::Bind {
-                    place: listen.place.clone().map(Box::new),
-                    source,
-                })?;
+                .map_err(|error| not_bound(listen, error))?;
             listeners.push(Arc::new(listener));
         }
     }

@@ -48,7 +48,7 @@ pub use half_open::{
 pub use inherited::{InheritedSocket, InheritedSockets};
 pub use own_socket::{InheritError, OwnSocket};
 pub use passed_sockets::{PassedError, take_over_passed};
-pub use socket::{BindError, Bound};
+pub use socket::{BindError, Bound, check_owner};
 pub(crate) use socket::{
     Credentials, Detached, Listener, Peer, PeerKey, Stream, group_number, user_number,
 };

@@ -69,6 +69,11 @@ pub enum BindError {
 }
 
 impl BindError {
+    /// Returns true if the owner or the group of a socket is to blame, not its address.
+    pub(crate) fn is_about_owner(&self) -> bool {
+        matches!(self, BindError::NoAccount { .. } | BindError::Owner { .. })
+    }
+
     /// Returns a hint, if there is one.
     pub fn help(&self) -> Option<String> {
         let help = match self {
@@ -137,6 +142,14 @@ impl FileOwner {
             group: group.transpose()?,
         })
     }
+}
+
+/// Checks that the owner and the group of a unix socket exist, as binding it does.
+///
+/// # Errors
+/// If a name is not known, or the name service fails.
+pub fn check_owner(owner: &SocketOwner, socket: &Path) -> Result<(), BindError> {
+    FileOwner::look_up(owner, socket).map(drop)
 }
 
 /// Returns the number of a user, given by name or number. Looking a name up may block: to be called

@@ -19,6 +19,7 @@ fn owned(dir: &Path, user: &str, group: &str) -> (Config, PathBuf) {
         listener.owner = SocketOwner {
             user: (!user.is_empty()).then(|| user.to_owned()),
             group: (!group.is_empty()).then(|| group.to_owned()),
+            place: None,
         };
     }
     (config, dir.join("disk.vhost"))

@@ -1,7 +1,8 @@
 //! Files that `tidegate serve` would refuse until they or the configuration change, or warn of.
 
 use tidegate_server::backing::inspect;
-use tidegate_server::config::{Config, Diagnostic};
+use tidegate_server::config::{Config, Diagnostic, ListenAddress};
+use tidegate_server::listener::check_owner;
 use tidegate_server::tls;
 
 use super::warning;
@@ -10,6 +11,7 @@ use super::warning;
 pub(super) fn by_serve(config: &Config) -> Vec<Diagnostic> {
     let mut refused = disks(config);
     refused.extend(tls_files(config));
+    refused.extend(owners(config));
     refused
 }
 
@@ -28,6 +30,31 @@ fn disks(config: &Config) -> Vec<Diagnostic> {
         refusal.place = disk.place.clone();
         Some(refusal)
     });
+    refused.collect()
+}
+
+/// Returns an error for each listener whose socket would belong to a user or group that is not
+/// there.
+fn owners(config: &Config) -> Vec<Diagnostic> {
+    let refused = config
+        .listeners
+        .iter()
+        .enumerate()
+        .filter_map(|(i, listen)| {
+            let socket = match &listen.address {
+                ListenAddress::Unix { path, .. } => path.clone(),
+                ListenAddress::VhostUser { path, .. } => path.to_string().into(),
+                ListenAddress::Tcp(_) => return None,
+            };
+            let error = check_owner(&listen.owner, &socket).err()?;
+            let mut refusal =
+                Diagnostic::error(error.to_string()).located_at(format!("listen[{i}]"), &(0..0));
+            if let Some(help) = error.help() {
+                refusal = refusal.allowing(help);
+            }
+            refusal.place = listen.owner.place.clone();
+            Some(refusal)
+        });
     refused.collect()
 }
 
