@@ -78,6 +78,20 @@ impl Output {
         self.text(&table.render(self.style))
     }
 
+    /// Prints a table that fits the terminal: columns of `dispensable` are left out, the first
+    /// ones first, and named below it. Elsewhere than on a terminal the table is whole.
+    pub(crate) fn table_in_width(self, mut table: Table, dispensable: &[&str]) -> io::Result<()> {
+        let Some(width) = terminal_width() else {
+            return self.table(&table);
+        };
+        let removed = table.fit_width(width, dispensable, self.style);
+        self.table(&table)?;
+        match &removed[..] {
+            [] => Ok(()),
+            all => self.text(&format!("\nleft out at this width: {}\n", all.join(", "))),
+        }
+    }
+
     /// Prints indented JSON.
     pub(crate) fn json<T: Serialize>(self, value: &T) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(value)? + "\n";
@@ -89,6 +103,13 @@ impl Output {
         let text = serde_json::to_string(value)? + "\n";
         Ok(self.text(&text)?)
     }
+}
+
+/// Returns the columns of the terminal that is standard output; `None` if it is none.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    // A terminal that was never told its size says 0.
+    (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
 /// Writes to standard output at once: a row of `--follow` must be seen, also through a pipe.

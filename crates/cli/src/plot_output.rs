@@ -1,7 +1,6 @@
 //! Output of plots: on the terminal in its width, and as SVG files.
 
 use std::ffi::OsString;
-use std::io;
 use std::path::Path;
 
 use anyhow::Result;
@@ -19,7 +18,7 @@ const WIDTH: usize = 80;
 /// # Errors
 /// If standard output cannot be written.
 pub(crate) fn draw(out: Output, plots: &[Plot], ascii: bool) -> Result<()> {
-    let width = width();
+    let width = output::terminal_width().unwrap_or(WIDTH);
     let screen = Screen {
         width,
         height: (width / 4).clamp(12, 24),
@@ -47,15 +46,6 @@ fn write(plots: &[Plot], file: &Path) -> Result<()> {
     atomic_file::write(file, svg(plots).as_bytes())?;
     output::tell(format_args!("wrote {}", file.display()));
     Ok(())
-}
-
-fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    // A terminal of unknown size reports 0 columns.
-    size.ok()
-        .map(|size| usize::from(size.ws_col))
-        .filter(|columns| *columns > 0)
-        .unwrap_or(WIDTH)
 }
 
 /// Returns the glyphs of this process's terminal; `ascii` overrides the locale.

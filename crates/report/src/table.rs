@@ -2,6 +2,7 @@
 //! a line for `grep` and `awk`; comfy-table computes the layout.
 
 use comfy_table::{CellAlignment, ContentArrangement, presets};
+use unicode_width::UnicodeWidthStr;
 
 use crate::style::{Style, Tone, one_line};
 
@@ -160,6 +161,51 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// Removes columns by their headings, the first of `dispensable` first, until each line of
+    /// cells has at most `width` columns of the terminal. Returns the headings removed.
+    pub fn fit_width<'a>(
+        &mut self,
+        width: usize,
+        dispensable: &[&'a str],
+        style: Style,
+    ) -> Vec<&'a str> {
+        let mut removed = Vec::new();
+        for &heading in dispensable {
+            if self.width(style) <= width {
+                break;
+            }
+            let headings = self.headings.as_deref().unwrap_or_default();
+            let Some(at) = headings.iter().position(|cell| cell.text == heading) else {
+                continue;
+            };
+            self.remove_column(at);
+            removed.push(heading);
+        }
+        removed
+    }
+
+    /// Returns the columns of the terminal that the widest line of cells takes.
+    fn width(&self, style: Style) -> usize {
+        let laid_out = self.lay_out(style);
+        let lines = laid_out.lines();
+        lines.map(|line| line.trim_end().width()).max().unwrap_or(0)
+    }
+
+    fn remove_column(&mut self, at: usize) {
+        self.aligns.remove(at);
+        if let Some(headings) = &mut self.headings {
+            headings.remove(at);
+        }
+        for row in &mut self.rows {
+            // Missing cells at the end of a row are empty.
+            if let Row::Cells(cells) = row
+                && at < cells.len()
+            {
+                cells.remove(at);
+            }
+        }
+    }
+
     /// Formats the table; every line is ended, and none has trailing spaces.
     pub fn render(&self, style: Style) -> String {
         let mut out = String::new();
@@ -279,6 +325,25 @@ mod tests {
              oltp          1.2  mclock\n\
              a-long-name   118\n"
         );
+    }
+
+    #[test]
+    fn dispensable_columns_go_until_a_table_fits() {
+        let heads = ["VM", "DEVICE", "WAITING"].map(|name| (name, Align::Left));
+        let mut table = Table::new(heads);
+        table.row(["oltp", "disk0", "7"]).row(["bulk"]);
+        let whole = "VM    DEVICE  WAITING\noltp  disk0   7\nbulk\n";
+        let drops = ["WAITING", "NONE", "DEVICE"];
+        assert!(table.fit_width(21, &drops, Style::Plain).is_empty());
+        assert_eq!(table.render(Style::Plain), whole);
+        assert_eq!(table.fit_width(20, &drops, Style::Plain), ["WAITING"]);
+        assert_eq!(
+            table.render(Style::Plain),
+            "VM    DEVICE\noltp  disk0\nbulk\n"
+        );
+        // Not narrower than what has to stay.
+        assert_eq!(table.fit_width(1, &drops, Style::Plain), ["DEVICE"]);
+        assert_eq!(table.render(Style::Plain), "VM\noltp\nbulk\n");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use clap::Args as ClapArgs;
 use tidegate_config::moment::Moment;
 
-use super::value::parse_moment;
+use super::value::{parse_last, parse_moment};
 use crate::completion;
 
 #[derive(Debug, ClapArgs)]
@@ -12,11 +12,12 @@ use crate::completion;
                         Times are \"now\", a time ago such as -15m, \"15 min\", 2h or 1d, a time \
                         of day such as 14:02, a date and time such as 2026-11-28T14:02:00Z, or \
                         seconds since 1970.\n\n\
-                        The columns under TIME OF REQUESTS say where the time of all requests \
+                        The columns from LIMIT to DEVICE say where the time of all requests \
                         went, in per cent: held back by the VM's own LIMIT, behind other requests \
                         (QUEUED), left idle on purpose (PAUSE), merged (MERGED), with the DEVICE. \
                         A gap says whether the VM was idle or the daemon did not run.\n\nExamples:
   tidegate history oltp                     the last 15 minutes
+  tidegate history oltp --last 1m
   tidegate history oltp --from -2h --step 1m
   tidegate history oltp --from 2026-11-28T14:00:00Z --to 2026-11-28T14:10:00Z
   tidegate history oltp --from -5m -o csv > oltp.csv
@@ -30,6 +31,10 @@ pub(crate) struct HistoryArgs {
     /// Show a device instead of a VM
     #[arg(long, value_name = "NAME", add = completion::devices(), conflicts_with = "vm")]
     pub(crate) device: Option<String>,
+    /// Time before now that is shown, such as 1m, 1h or 1d, instead of --from and --to
+    #[arg(long, value_name = "TIME", value_parser = parse_last,
+          conflicts_with_all = ["from", "to", "status"])]
+    pub(crate) last: Option<Moment>,
     /// Begin of the span
     #[arg(
         long,

@@ -16,7 +16,8 @@ done. Files are bounded by [recording] max_size; the oldest are removed first.
 Requests that could not be recorded are counted. No data of guests is recorded.
 
 Examples:
-  tidegate record on
+  tidegate record on                       the only device
+  tidegate record on disk0                 where there are several
   tidegate record status
   tidegate record dump --vm oltp --from \"15 min\" slow.tgrec
   tidegate trace info slow.tgrec

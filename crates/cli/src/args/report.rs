@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueHint};
+use tidegate_config::moment::Moment;
+
+use super::value::parse_last;
 
 #[derive(Debug, ClapArgs)]
 #[command(
@@ -20,7 +23,7 @@ pub(crate) struct ReportArgs {
     pub(crate) file: PathBuf,
     /// Time before now that the report is about, such as 15m, 1h or 1d
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_last)]
-    pub(crate) last: String,
+    pub(crate) last: Moment,
     /// Begin of the span, instead of --last
     #[arg(
         long,
@@ -43,16 +46,6 @@ pub(crate) struct ReportArgs {
 impl ReportArgs {
     /// Returns the begin of the span as the control API takes it.
     pub(crate) fn begin(&self) -> String {
-        self.from
-            .clone()
-            .unwrap_or_else(|| format!("-{}", self.last))
-    }
-}
-
-/// Parses a length of time as the control API has it after a minus sign; the daemon reads its unit.
-fn parse_last(text: &str) -> Result<String, String> {
-    match text.starts_with(|c: char| c.is_ascii_digit()) {
-        true => Ok(text.to_owned()),
-        false => Err("a length of time is expected, such as 15m, 1h or 1d".to_owned()),
+        self.from.clone().unwrap_or_else(|| self.last.to_string())
     }
 }

@@ -112,6 +112,17 @@ pub(super) fn parse_moment(text: &str) -> Result<Moment, String> {
     Moment::parse(text, &Zoned::now()).map_err(|_| format!("give {}", moment::ALLOWED))
 }
 
+/// Parses a length of time before now, such as `1m`.
+pub(super) fn parse_last(text: &str) -> Result<Moment, String> {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(LAST.to_owned());
+    }
+    parse_moment(&format!("-{text}")).map_err(|_| LAST.to_owned())
+}
+
+/// Form of a length of time before now.
+const LAST: &str = "a length of time is expected, such as 15m, 1h or 1d";
+
 /// Parses a size above 0 and returns bytes.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     match units::parse_bytes(text) {

@@ -27,18 +27,27 @@ pub(super) fn run(command: DeviceCommand, client: &Client, out: Output) -> Resul
     }
 }
 
-/// Returns the device that is meant where none is named: the only one.
-pub(super) fn only(client: &Client) -> Result<String> {
+/// Returns the device that is meant where none is named: the only one. `command`: what the name is
+/// to be added to, as in `tidegate record on`.
+pub(super) fn only(command: &str, client: &Client) -> Result<String> {
     // The daemon answers it without its devices, of which one may hang.
     let all: RecordingsView = read(client.get("/v1/recordings")?)?;
     match &all.devices[..] {
         [one] => Ok(one.device.clone()),
         devices => {
             let names: Vec<&str> = devices.iter().map(|it| it.device.as_str()).collect();
-            let problem = Problem::new("there are several devices: name one");
-            Err(problem.help(format!("one of: {}", names.join(", "))).into())
+            Err(several(command, &names).into())
         }
     }
+}
+
+/// Returns the error for a command that names none of several devices.
+fn several(command: &str, names: &[&str]) -> Problem {
+    let example = names.first().map_or(String::new(), |name| {
+        format!("`{command} {name}`; one of: ")
+    });
+    Problem::new("there are several devices: name one")
+        .help(format!("{example}{}", names.join(", ")))
 }
 
 fn list(client: &Client, out: Output) -> Result<()> {
@@ -327,6 +336,13 @@ fn anticipation(device: &DeviceView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_that_names_no_device_is_shown_with_one() {
+        let text = several("tidegate record on", &["ssd", "hdd"]).to_string();
+        let help = "`tidegate record on ssd`; one of: ssd, hdd";
+        assert!(text.contains(help), "{text}");
+    }
 
     #[test]
     fn reduced_promises_are_counted_by_kind() {

@@ -19,7 +19,7 @@ const VISIBLE_MIN: f64 = 0.005;
 pub(super) fn run(args: &InterferenceArgs, client: &Client, out: Output) -> Result<()> {
     let device = match &args.device {
         Some(device) => device.clone(),
-        None => device::only(client)?,
+        None => device::only("tidegate interference", client)?,
     };
     let path = format!("/v1/devices/{}/interference", percent_encode(&device));
     let answer = client.get(&path)?;

@@ -168,7 +168,13 @@ fn set(
     if out.is_json() {
         return out.json(&answer);
     }
-    Ok(out.table(&device::describe(&read(answer)?))?)
+    let mut table = device::describe(&read(answer)?);
+    let note = format!(
+        "a restart of the daemon would lose this change: set the policy of [[device]] {device:?} \
+         in the configuration to keep it"
+    );
+    table.property("note", Cell::from(note).tone(Tone::Warn));
+    Ok(out.table(&table)?)
 }
 
 /// Returns the request for a policy: a name, or two or three parts joined by `+`.

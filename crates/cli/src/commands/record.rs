@@ -31,6 +31,9 @@ use crate::signals;
 /// Longest wait for a piece of a dump.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Command to which the name of a device is added where there are several.
+const DUMP: &str = "tidegate record dump FILE --device";
+
 pub(super) fn run(command: &RecordCommand, client: &Client, out: Output) -> Result<()> {
     match command {
         RecordCommand::On { device } => switch(device.as_deref(), true, client, out),
@@ -55,7 +58,10 @@ pub(super) fn path(device: &str, query: Option<&RecordingQuery>) -> String {
 fn switch(device: Option<&str>, on: bool, client: &Client, out: Output) -> Result<()> {
     let device = match device {
         Some(device) => device.to_owned(),
-        None => device::only(client)?,
+        None => {
+            let command = if on { "on" } else { "off" };
+            device::only(&format!("tidegate record {command}"), client)?
+        }
     };
     let answer = client.change(Method::PUT, &path(&device, None), &RecordingRequest { on })?;
     if out.is_json() {
@@ -169,10 +175,10 @@ fn dump(args: &RecordDumpArgs, client: &Client, out: Output) -> Result<()> {
             match vm.and_then(read::<VmView>) {
                 Ok(vm) => vm.device,
                 // It may have been removed since, and be in the files all the same.
-                Err(_) => device::only(client)?,
+                Err(_) => device::only(DUMP, client)?,
             }
         }
-        (None, None) => device::only(client)?,
+        (None, None) => device::only(DUMP, client)?,
     };
     let query = RecordingQuery {
         vm: args.vm.clone(),

@@ -106,8 +106,18 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
             attainment::cell(&vm.attainment),
         ]);
     }
-    Ok(out.table(&table)?)
+    Ok(out.table_in_width(table, &TOTALS_DROPS)?)
 }
+
+/// Columns that [`totals`] leaves out on a narrow terminal, the first ones first.
+const TOTALS_DROPS: [&str; 6] = [
+    "MERGED",
+    "FAILED",
+    "DEVICE P99",
+    "WAIT P99",
+    "MOSTLY BEHIND",
+    "REQUESTS",
+];
 
 /// Prints the precision of each VM's bandwidth in the last five minutes.
 fn precision(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {

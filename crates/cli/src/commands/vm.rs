@@ -21,6 +21,9 @@ use crate::client::{Client, read};
 use crate::objective_line;
 use crate::output::Output;
 
+/// Note on a change without `--persist`.
+const NOT_PERSISTED: &str = "a restart of the daemon would lose this change: --persist keeps it";
+
 pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()> {
     match command {
         VmCommand::List => list(client, out),
@@ -43,7 +46,21 @@ fn list(client: &Client, out: Output) -> Result<()> {
         return out.json(&answer);
     }
     let vms: Vec<VmView> = read(answer)?;
-    let mut table = Table::new([
+    Ok(out.table_in_width(list_table(&vms), &LIST_DROPS)?)
+}
+
+/// Columns that [`list`] leaves out on a narrow terminal, the first ones first.
+const LIST_DROPS: [&str; 6] = [
+    "WAITING",
+    "IN FLIGHT",
+    "POLICY",
+    "CONNECTIONS",
+    "NOT ENFORCED",
+    "DEVICE",
+];
+
+fn list_table(vms: &[VmView]) -> Table {
+    let mut columns = vec![
         ("VM", Align::Left),
         ("DEVICE", Align::Left),
         ("POLICY", Align::Left),
@@ -53,23 +70,30 @@ fn list(client: &Client, out: Output) -> Result<()> {
         ("OBJECTIVE", Align::Left),
         ("KEPT", Align::Left),
         ("NOT ENFORCED", Align::Left),
-    ]);
-    for vm in &vms {
+    ];
+    // A column of its own only where there is something to say: most hosts have healthy disks.
+    let is_troubled = |vm: &VmView| vm.disks.iter().any(|disk| disk_trouble(disk).is_some());
+    let troubled = vms.iter().any(is_troubled);
+    if troubled {
+        columns.push(("DISKS", Align::Left));
+    }
+    let mut table = Table::new(columns);
+    for vm in vms {
         let parts: Vec<&str> = vm
             .not_enforced
             .iter()
             .map(|part| part.part.as_str())
             .collect();
-        // A failed, hung or locked disk marks the whole VM, because the table has no column for
-        // disks.
-        let failed = |disk: &DiskView| {
-            let locked = disk.inactive == Some(Inactive::LockedElsewhere);
-            disk.failed.is_some() || disk.hung_for_ns.is_some() || locked
-        };
-        let failed = vm.disks.iter().any(failed);
+        let disks: Vec<String> = (vm.disks.iter())
+            .filter_map(|disk| Some(format!("{} {}", disk.export, disk_trouble(disk)?)))
+            .collect();
         let name = Cell::from(vm.name.as_str());
-        table.row([
-            name.tone(if failed { Tone::Bad } else { Tone::Strong }),
+        let mut row = vec![
+            name.tone(if disks.is_empty() {
+                Tone::Strong
+            } else {
+                Tone::Bad
+            }),
             vm.device.as_str().into(),
             vm.policy.as_str().into(),
             vm.clients.to_string().into(),
@@ -78,9 +102,24 @@ fn list(client: &Client, out: Output) -> Result<()> {
             promised(vm),
             attainment::cell(&vm.attainment),
             Cell::from(parts.join(", ")).tone(Tone::Warn),
-        ]);
+        ];
+        if troubled {
+            row.push(Cell::from(disks.join(", ")).tone(Tone::Bad));
+        }
+        table.row(row);
     }
-    Ok(out.table(&table)?)
+    table
+}
+
+/// Returns what is wrong with a disk, in a word; `vm show` has the rest.
+fn disk_trouble(disk: &DiskView) -> Option<&'static str> {
+    if disk.failed.is_some() {
+        return Some("failed");
+    }
+    if disk.hung_for_ns.is_some() {
+        return Some("hangs");
+    }
+    (disk.inactive == Some(Inactive::LockedElsewhere)).then_some("locked elsewhere")
 }
 
 /// Returns a VM's objective on one line, with a warning if it does not fit or may not fit the
@@ -126,7 +165,17 @@ fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
     if out.is_json() {
         return out.json(&answer);
     }
-    Ok(out.table(&describe(&read(answer)?))?)
+    Ok(out.table(&describe_change(&read(answer)?, args.persist))?)
+}
+
+/// Returns the table of a VM that was just changed, with a note if a restart of the daemon would
+/// lose the change.
+fn describe_change(vm: &VmView, persisted: bool) -> Table {
+    let mut table = describe(vm);
+    if !persisted {
+        table.property("note", Cell::from(NOT_PERSISTED).tone(Tone::Warn));
+    }
+    table
 }
 
 /// Returns the change of an objective that the options make. `none` removes a whole table; as the
@@ -437,6 +486,49 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    fn vm(name: &str, failed: Option<&str>) -> VmView {
+        let view = json!({
+            "name": name, "device": "nvme0", "policy": "slo", "background": false,
+            "objective": { "reservation": "120 IOPS @ 8 KiB", "limit": null, "target": null,
+                           "weight": 100, "latency": "30 ms", "priority": "best-effort 4" },
+            "not_enforced": [], "clients": 1, "pending": 3, "in_flight": 2,
+            "disks": [{ "export": name, "size_bytes": 4096, "failed": failed }],
+        });
+        serde_json::from_value(view).expect("complete")
+    }
+
+    #[test]
+    fn the_list_marks_failed_disks_and_fits_80_columns() {
+        let healthy = list_table(&[vm("oltp", None), vm("ci", None)]).render(Style::Plain);
+        assert!(!healthy.contains("DISKS"), "{healthy}");
+        let mut list = list_table(&[vm("oltp", None), vm("ci", Some("the file is gone"))]);
+        list.fit_width(80, &LIST_DROPS, Style::Plain);
+        let text = list.render(Style::Plain);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].ends_with("DISKS"), "{text}");
+        assert!(
+            lines[1].starts_with("oltp") && !lines[1].contains("failed"),
+            "{text}"
+        );
+        assert!(lines[2].ends_with("ci failed"), "{text}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        assert!(text.contains("120 IOPS @ 8 KiB"), "{text}");
+    }
+
+    #[test]
+    fn a_change_that_a_restart_loses_says_so() {
+        let said = |persisted| describe_change(&vm("oltp", None), persisted).render(Style::Plain);
+        assert!(
+            said(false).contains("a restart of the daemon would lose"),
+            "{}",
+            said(false)
+        );
+        assert!(!said(true).contains("restart"), "{}", said(true));
     }
 
     #[test]

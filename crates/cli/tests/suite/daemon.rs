@@ -103,6 +103,8 @@ fn a_running_daemon_is_looked_at_and_changed() {
 
     let output = daemon.ask(&["policy", "set", "ram", "fifo"]);
     assert!(stdout(&output).contains("policy fifo does not enforce reservation (120 IOPS)"));
+    let lost = "a restart of the daemon would lose this change: set the policy of [[device]]";
+    assert!(stdout(&output).contains(lost), "{}", stdout(&output));
     let output = daemon.ask(&["stats", "--follow", "--interval", "100 ms", "--count", "1"]);
     let message = stdout(&output);
     assert!(

@@ -85,6 +85,11 @@ fn a_history_is_shown_and_survives_a_daemon_that_is_killed() {
     let shown = daemon.ask(&["history", "oltp"]);
     let table = stdout(&shown);
     assert!(shown.status.success() && table.contains("P99.9"), "{table}");
+    let last = daemon.ask(&["history", "oltp", "--last", "1m"]);
+    assert!(last.status.success(), "{}", stderr(&last));
+    assert!(stdout(&last).contains("IOPS"), "{}", stdout(&last));
+    let both = daemon.ask(&["history", "oltp", "--last", "1m", "--from", "-2m"]);
+    assert_eq!(both.status.code(), Some(2), "{}", stderr(&both));
     let csv = stdout(&daemon.ask(&["history", "oltp", "-o", "csv"]));
     assert!(csv.starts_with("from_ms,to_ms,observed_ms,p50_ns"), "{csv}");
     let idle = stdout(&daemon.ask(&["history", "bulk"]));

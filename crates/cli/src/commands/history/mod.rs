@@ -31,7 +31,7 @@ pub(super) fn run(args: &HistoryArgs, client: &Client, out: Output) -> Result<()
         }
     };
     let query = HistoryQuery {
-        from: Some(args.from.to_string()),
+        from: Some(args.last.as_ref().unwrap_or(&args.from).to_string()),
         to: Some(args.to.to_string()),
         step: args.step.clone(),
         buckets: false,
@@ -52,7 +52,7 @@ fn show(history: &HistoryView, args: &HistoryArgs, out: Output) -> Result<()> {
         };
         return Ok(out.text(&format!("{text}\n"))?);
     }
-    out.table(&table::table(history))?;
+    out.table_in_width(table::table(history), &table::DROPS)?;
     // A single point is no curve.
     if history.intervals.len() > 1 {
         out.text("\n")?;

@@ -15,6 +15,22 @@ const CAUSES: [(&str, &str); 5] = [
     ("device_us", "DEVICE"),
 ];
 
+/// Columns that are left out on a narrow terminal, the first ones first.
+pub(super) const DROPS: [&str; 12] = [
+    "MERGED",
+    "PAUSE",
+    "P99.9",
+    "FAILED",
+    "WAITING",
+    "STALLED",
+    "LIMIT",
+    "MAX",
+    "P50",
+    "QUEUED",
+    "DEVICE",
+    "MOSTLY BEHIND",
+];
+
 /// Parts of an objective with the counters of their kept and missed seconds.
 const PARTS: [&str; 4] = ["reservation", "latency", "target", "limit"];
 

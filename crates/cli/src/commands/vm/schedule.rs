@@ -9,7 +9,7 @@ use tidegate_api::schedule::ScheduleView;
 use tidegate_api::vm::VmView;
 use tidegate_report::{Align, Cell, Table, Tone};
 
-use super::{change, describe};
+use super::{change, describe_change};
 use crate::args::{EntryArgs, ScheduleCommand};
 use crate::client::{Client, read};
 use crate::objective_line;
@@ -17,11 +17,12 @@ use crate::output::Output;
 
 pub(super) fn run(command: &ScheduleCommand, client: &Client, out: Output) -> Result<()> {
     let path = |name: &str| format!("/v1/vms/{}/schedule", percent_encode(name));
-    let answer = match command {
+    let (answer, persisted) = match command {
         ScheduleCommand::List { name } => return list(name, client, out),
         ScheduleCommand::Add(args) => {
             let path = path(&args.name) + &query(args.force, args.persist);
-            client.change(Method::POST, &path, &entry(args))
+            let answer = client.change(Method::POST, &path, &entry(args))?;
+            (answer, args.persist)
         }
         ScheduleCommand::Clear {
             name,
@@ -31,13 +32,13 @@ pub(super) fn run(command: &ScheduleCommand, client: &Client, out: Output) -> Re
         } => {
             let one = number.map_or_else(String::new, |number| format!("/{number}"));
             let path = path(name) + &one + &query(*force, *persist);
-            client.change(Method::DELETE, &path, &())
+            (client.change(Method::DELETE, &path, &())?, *persist)
         }
-    }?;
+    };
     if out.is_json() {
         return out.json(&answer);
     }
-    Ok(out.table(&describe(&read(answer)?))?)
+    Ok(out.table(&describe_change(&read(answer)?, persisted))?)
 }
 
 fn query(force: bool, persist: bool) -> String {
