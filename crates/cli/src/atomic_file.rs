@@ -148,7 +148,7 @@ impl Replacement {
             .suffix(".new")
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(folder(&target))
-            .map_err(|error| problem::cannot_write(&target, &error))?;
+            .map_err(|error| problem::cannot_write(&target, &without_path(error)))?;
         if let Some(old) = old {
             (beside.as_file().set_permissions(old.permissions())).with_context(cannot)?;
         }
@@ -243,6 +243,16 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
+/// Returns the error of the operating system without the name of the temporary file, which the
+/// user never gave.
+fn without_path(error: io::Error) -> io::Error {
+    // `tempfile` has no access to the error inside: it appends ` at path "..."` to its text.
+    match error.to_string().split_once(" at path ") {
+        Some((text, _)) => io::Error::new(error.kind(), text),
+        None => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,6 +271,18 @@ mod tests {
             .collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_missing_directory_is_reported_with_the_name_that_was_given() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("none/x.html");
+        let text = refusal(Replacement::create(&file));
+        assert!(
+            text.contains("none/x.html: No such file or directory"),
+            "{text}"
+        );
+        assert!(!text.contains(".new"), "{text}");
     }
 
     #[test]

@@ -77,6 +77,13 @@ impl Ready {
 /// Reads a scenario, a configuration of the daemon, or a fio job file, which is any file that does
 /// not end in `.toml`.
 pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
+    if path.extension().is_some_and(|ending| ending == "tgrec") {
+        let problem = Problem::new("this is a recording, not a scenario or a fio job file");
+        return Err(problem
+            .at(path.display().to_string())
+            .help("`tidegate whatif` replays it")
+            .into());
+    }
     let text =
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let file = path.display().to_string();

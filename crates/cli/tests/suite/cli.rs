@@ -351,6 +351,27 @@ fn check_and_serve_name_a_group_that_is_not_there_at_its_line() {
 }
 
 #[test]
+fn files_of_other_commands_are_named_with_the_command() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (command, name, what, instead) in [
+        (
+            "plan",
+            "x.fio",
+            "a fio job file promises nothing",
+            "`tidegate sim`",
+        ),
+        ("sim", "x.tgrec", "this is a recording", "`tidegate whatif`"),
+    ] {
+        let file = dir.path().join(name);
+        std::fs::write(&file, "[a]\nrw=randread\n").expect("writable");
+        let message = stderr(&tidegate(&[command, file.to_str().expect("plain")]));
+        for part in [what, instead, name] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+}
+
+#[test]
 fn wrong_arguments_end_with_two_and_help_teaches() {
     for args in [
         &["vm", "set", "oltp"][..],

@@ -13,6 +13,7 @@ use tidegate_sim::scenario::Scenario;
 
 use crate::file_kind::FileKind;
 use crate::output;
+use crate::problem::Problem;
 use crate::simulate::{self, Changes};
 
 /// Device to plan.
@@ -80,6 +81,13 @@ impl Site {
 
 /// Reads a configuration or a scenario, and prints its warnings.
 pub(super) fn load(file: &Path) -> Result<Vec<Site>> {
+    if file.extension().is_some_and(|ending| ending == "fio") {
+        let problem = Problem::new("a fio job file promises nothing, so there is nothing to plan");
+        return Err(problem
+            .at(file.display().to_string())
+            .help("`tidegate sim` runs it; a configuration or a scenario has objectives")
+            .into());
+    }
     let kind = document::read_text(file).map(|text| FileKind::detect(&text));
     if matches!(
         kind,
