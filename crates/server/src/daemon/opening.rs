@@ -7,7 +7,9 @@ use super::{StartError, persistence};
 use crate::config::{Config, ListenAddress, ListenConfig, StoreConfig, VmConfig};
 use crate::event_loop::{Files, Prepared, SetupError};
 use crate::history::{History, Settings};
-use crate::listener::{Bound, ExportCatalogue, ExportList, InheritedSockets, VhostUserListener};
+use crate::listener::{
+    BindError, Bound, ExportCatalogue, ExportList, InheritedSockets, VhostUserListener,
+};
 use crate::storage_identity::IdentitySource;
 use crate::store::Store;
 use crate::tls::Configured;
