@@ -10,7 +10,7 @@ use crate::ownership::Ownership;
 /// Listening socket of another daemon.
 #[derive(Debug)]
 pub struct InheritedSocket {
-    /// Address in the form of [`key_of_path`] or [`key_of_address`].
+    /// Address as the configuration has it: `unix PATH` with an absolute path, or `tcp ADDRESS`.
     pub key: String,
     /// Device and inode of the file of a unix socket.
     pub file: Option<(u64, u64)>,
