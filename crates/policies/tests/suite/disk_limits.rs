@@ -203,6 +203,26 @@ fn reads_and_writes_share_a_rate_of_both_in_turns() {
     assert!((399..=404).contains(&(served[0] + served[1])), "{served:?}");
 }
 
+/// Whose turn of the shared limit comes first must not use up the disk's own rate each time.
+#[test]
+fn both_lanes_of_a_disk_with_both_limits_are_served_in_turns() {
+    for other in [Op::Read, Op::Write] {
+        let mut world = world("fifo");
+        let [both, beside] = [(); 2].map(|()| world.guest(&Objective::default()));
+        share(&mut world, &[both, beside], &iops(100));
+        limit_disk(&mut world, both, &iops(20));
+        world.load(beside, other, 4096, 16);
+        world.load(both, Op::Read, 4096, 4);
+        world.load(both, Op::Write, 4096, 4);
+        world.run(4 * SECOND);
+        let served = [Op::Read, Op::Write].map(|op| count(&world, both, op));
+        assert!((79..=82).contains(&(served[0] + served[1])), "{served:?}");
+        assert!(served[0].abs_diff(served[1]) <= 2, "{other:?}: {served:?}");
+        let rest = count(&world, beside, other);
+        assert!((316..=322).contains(&rest), "{rest}");
+    }
+}
+
 #[test]
 fn a_changed_limit_holds_from_now_on_and_writes_nothing_off() {
     let mut world = world("mclock");

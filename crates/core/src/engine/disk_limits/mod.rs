@@ -8,9 +8,9 @@
 //!
 //! As in QEMU's throttle groups, disks that share a limit take turns, one request each; reads and
 //! writes wait for themselves. Flushes pass freely and cost nothing. A request is charged whole
-//! when it passes. The scheduler knows nothing of what waits here: for its roles, and in the
-//! counters of [`View`](crate::view::View), a request arrives when it has passed. Disks without
-//! limits cost one test of a flag.
+//! when it passes. The scheduler knows nothing of what waits here: its roles hear of a request, and
+//! the counters of [`View`](crate::view::View) have it, when it has passed. Its time of arrival
+//! stays that at which it came. Disks without limits cost one test of a flag.
 
 mod requests;
 
@@ -429,7 +429,10 @@ impl DiskLimits {
         self.waiting[reqs.hot[slot as usize].vm as usize] -= 1;
         let charge = charge_of(reqs, slot, device);
         self.charge(now, disk, &charge);
-        self.arm(now, disk, lane);
+        // Both: the other lane may have given way to this one.
+        for lane in Lane::ALL {
+            self.arm(now, disk, lane);
+        }
         let shared = self.entry(disk).shared;
         if shared != NIL {
             self.shared.value_at_mut(shared).released[lane.index()] = number;
@@ -477,6 +480,10 @@ impl DiskLimits {
         if shared == NIL {
             return true;
         }
+        if self.gives_way(disk, lane) {
+            self.own_timers.remove(disk, lane);
+            return false;
+        }
         let of_shared = self.shared.value_at_mut(shared);
         if of_shared.lets_pass(now, lane) {
             return true;
@@ -486,6 +493,16 @@ impl DiskLimits {
         self.own_timers.remove(disk, lane);
         self.arm_shared(now, shared);
         false
+    }
+
+    /// Returns whether a lane of a disk waits for the other one, which was served longer ago: both
+    /// may have one rate of the disk, and who is first in the turns of the shared limit would use
+    /// it up each time.
+    fn gives_way(&self, disk: u32, lane: Lane) -> bool {
+        self.disk(disk).is_some_and(|of_disk| {
+            let [this, other] = [lane.index(), 1 - lane.index()].map(|at| &of_disk.queues[at]);
+            of_disk.own.is_some() && !other.is_empty() && other.released < this.released
+        })
     }
 
     /// Sets the timer of the next request of a lane of a disk, unless it has its turn already.
