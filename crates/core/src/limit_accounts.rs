@@ -122,13 +122,14 @@ impl Bucket {
                 let asked = [charge.arrived, now];
                 (self.steady).spend_late(0, charge.first, asked, slack);
             }
-            Rates::Any => self.spend_of_all(charge, now, slack),
+            // By value, so that a charge is in memory only here.
+            Rates::Any => self.spend_of_all(*charge, now, slack),
         }
     }
 
     #[inline(never)]
-    fn spend_of_all(&mut self, charge: &Charge, now: Nanos, slack: Nanos) {
-        let &Charge {
+    fn spend_of_all(&mut self, charge: Charge, now: Nanos, slack: Nanos) {
+        let Charge {
             arrived,
             first,
             bytes,

@@ -10,10 +10,24 @@ use tidegate_base::device::DeviceStats;
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
 
+/// Takes a guest request of a disk with limits: out of line, so that others have no part in it.
+#[cold]
+#[inline(never)]
+fn take_limited(
+    engine: &mut Engine,
+    now: Nanos,
+    client: ClientId,
+    request: &Request,
+    claimed_since: Option<Nanos>,
+) -> Result<ReqId, Refusal> {
+    take_request::<true>(engine, now, client, request, claimed_since)
+}
+
 /// Takes a guest request. `claimed_since`: time since which it has waited for the slot and memory
-/// that it already has ([`Engine::hand_in`]); `None`: both are taken here.
+/// that it already has ([`Engine::hand_in`]); `None`: both are taken here. `LIMITED`: its disk has
+/// limits.
 #[inline(always)]
-fn take_request(
+fn take_request<const LIMITED: bool>(
     engine: &mut Engine,
     now: Nanos,
     client: ClientId,
@@ -25,6 +39,9 @@ fn take_request(
     let deliberate = engine.view.queues.deliberate_time();
     let found = engine.directory.client_and_disk(client);
     let (from, disk) = found.ok_or(Refusal::NotConnected)?;
+    if !LIMITED && disk.limited {
+        return take_limited(engine, now, client, request, claimed_since);
+    }
     check_range(request, &disk.spec)?;
     let Queues { reqs, vms, .. } = &mut engine.view.queues;
     let (vm, op) = (from.vm, request.op);
@@ -47,7 +64,6 @@ fn take_request(
         own_memory: from.own_memory,
         judged: of_vm.judged,
     };
-    let limited = disk.limited;
     if engine.budgets.bounds_payload() && holds_memory(op, from.own_memory) {
         with.flags |= flag::HOLDS;
     }
@@ -58,7 +74,7 @@ fn take_request(
     }
     from.requests += 1;
     let slot = reqs.next_slot();
-    if limited && let Some(id) = disk_limits::hold(engine, slot, with) {
+    if LIMITED && let Some(id) = disk_limits::hold(engine, slot, with) {
         return Ok(id);
     }
     Ok(enter(engine, slot, with))
@@ -196,7 +212,7 @@ impl Engine {
         client: ClientId,
         request: Request,
     ) -> Result<ReqId, Refusal> {
-        take_request(self, now, client, &request, None)
+        take_request::<false>(self, now, client, &request, None)
     }
 
     /// Takes a guest request that has its slot, and memory if it needs some now, and that has
@@ -208,7 +224,7 @@ impl Engine {
         request: &Request,
         since: Nanos,
     ) -> Result<ReqId, Refusal> {
-        take_request(self, now, client, request, Some(since))
+        take_request::<false>(self, now, client, request, Some(since))
     }
 
     /// Finds a waiting unit that a request can join. The request is passed by value: if its address
