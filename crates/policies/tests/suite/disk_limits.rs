@@ -203,7 +203,8 @@ fn reads_and_writes_share_a_rate_of_both_in_turns() {
     assert!((399..=404).contains(&(served[0] + served[1])), "{served:?}");
 }
 
-/// Whose turn of the shared limit comes first must not use up the disk's own rate each time.
+/// The lane that comes first in the turns of the shared limit must not use up the disk's own rate
+/// each time.
 #[test]
 fn both_lanes_of_a_disk_with_both_limits_are_served_in_turns() {
     for other in [Op::Read, Op::Write] {

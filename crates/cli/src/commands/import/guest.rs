@@ -1,8 +1,8 @@
 //! Guest of another system, and the `[[vm]]` tables that it becomes.
 //!
-//! A guest whose disks have limits of their own becomes several VMs: one for each such disk, one for
-//! each throttle group, and one for all other disks. They are in one weight group, which has the
-//! guest's weight.
+//! A guest whose disks have limits of their own becomes several VMs: one for each such disk, one
+//! for each throttle group, and one for all other disks. They are in one weight group, which has
+//! the guest's weight.
 
 use std::collections::BTreeMap;
 use std::fmt;
