@@ -221,9 +221,12 @@ fn begin_takeover(config: &Config, takes_over: bool) -> Result<(Option<Taking>, 
     begun.map_err(|error| not_taken_over(&error))
 }
 
-/// Binds the socket at which this daemon can be taken over. Without it the daemon serves all the
-/// same.
+/// Binds the socket at which this daemon can be taken over, if the configuration allows it. Without
+/// it the daemon serves all the same.
 fn bind_offer(config: &Config, inherited: &Inherited) -> Option<Bound> {
+    if !config.daemon.takeover {
+        return None;
+    }
     let path = takeover::socket_path(config)?;
     let address = ListenAddress::Unix { path, mode: 0o600 };
     let owner = SocketOwner::default();

@@ -63,6 +63,11 @@ fn take_over(daemon: &mut Daemon) -> u64 {
     pause.trim().parse().expect("a number")
 }
 
+/// Starts a daemon that lets others take over.
+fn start(config: &str) -> Daemon {
+    Daemon::start(&format!("[daemon]\ntakeover = true\n{config}"))
+}
+
 /// Takes a daemon over under the load of clients on a unix socket and on TCP, and returns the
 /// longest pause in milliseconds.
 fn under_load(backing: Backing, times: u32) -> u64 {
@@ -74,7 +79,7 @@ fn under_load(backing: Backing, times: u32) -> u64 {
         &backing.vm("b", "64 MiB", ""),
     ]
     .concat();
-    let mut daemon = Daemon::start(&config);
+    let mut daemon = start(&config);
     let mut port = None;
     wait_for("the port", || {
         let log = daemon.log();
@@ -173,7 +178,7 @@ impl Client {
 
 fn one_disk(more: &str) -> Daemon {
     let disk = Backing::File.vm("a", "1 MiB", "");
-    Daemon::start(&[&Backing::File.device(""), &disk, more].concat())
+    start(&[&Backing::File.device(""), &disk, more].concat())
 }
 
 #[test]
@@ -245,7 +250,7 @@ fn a_request_that_came_in_half_goes_on_in_the_next_daemon() {
 #[test]
 fn replies_that_a_client_does_not_read_are_there_after_a_takeover() {
     let disk = Backing::File.vm("a", "64 MiB", "");
-    let mut daemon = Daemon::start(&[Backing::File.device(""), disk].concat());
+    let mut daemon = start(&[Backing::File.device(""), disk].concat());
     let bytes = noise(5, 8 << 20);
     std::fs::write(daemon.path("bytes"), &bytes).expect("room");
     let file = daemon.path("bytes");
@@ -302,7 +307,7 @@ fn what_was_changed_while_the_daemon_ran_is_so_in_the_next_one() {
         &Backing::File.vm("gone", "1 MiB", ""),
     ]
     .concat();
-    let mut daemon = Daemon::start(&config);
+    let mut daemon = start(&config);
     let changes: [&[&str]; 6] = [
         &[
             "vm",
@@ -402,7 +407,7 @@ fn a_new_daemon_that_ends_in_any_phase_leaves_the_old_one_as_it_was() {
         &Backing::File.vm("a", "1 MiB", ""),
     ]
     .concat();
-    let mut daemon = Daemon::start(&config);
+    let mut daemon = start(&config);
     let mut client = Client::new(&daemon, "a");
     for phase in 0..6 {
         let bytes = client.write(phase, 40 + phase as u8);
@@ -491,11 +496,23 @@ fn a_configuration_without_a_disk_in_use_is_refused() {
 #[test]
 fn a_disk_in_memory_is_not_taken_over() {
     let disk = Backing::Memory.vm("a", "1 MiB", "");
-    let mut daemon = Daemon::start(&[Backing::Memory.device(""), disk].concat());
+    let mut daemon = start(&[Backing::Memory.device(""), disk].concat());
     let mut client = Client::new(&daemon, "a");
     let ended = daemon.take_over();
     assert!(ended.is_err_and(|status| !status.success()), "{ended:?}");
     assert!(daemon.logged(&["disk \"a\" is in memory"]));
+    client.check();
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_is_not_taken_over_unless_its_configuration_says_so() {
+    let disk = Backing::File.vm("a", "1 MiB", "");
+    let mut daemon = Daemon::start(&[Backing::File.device(""), disk].concat());
+    let mut client = Client::new(&daemon, "a");
+    let ended = daemon.take_over();
+    assert!(ended.is_err_and(|status| !status.success()), "{ended:?}");
+    assert!(daemon.logged(&["no daemon to take over"]));
     client.check();
     daemon.stop();
 }

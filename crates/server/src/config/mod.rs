@@ -195,6 +195,8 @@ pub struct DaemonConfig {
     /// True if threads that work on bytes of guests and clients are confined by Landlock and
     /// seccomp.
     pub sandbox: bool,
+    /// True if a new daemon may take over.
+    pub takeover: bool,
     /// Key of `open_within` as the configuration spells it, for messages.
     pub open_key: &'static str,
     /// Key of `stop_within` as the configuration spells it, for messages.
@@ -208,6 +210,7 @@ impl Default for DaemonConfig {
             // Below the 90 s after which systemd kills a stopping service.
             stop_within: Duration::from_secs(60),
             sandbox: true,
+            takeover: false,
             open_key: keys::OPEN_TIMEOUT.name,
             stop_key: keys::STOP_TIMEOUT.name,
         }

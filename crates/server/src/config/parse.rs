@@ -137,6 +137,7 @@ fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
     let open_within = section.number(&keys::OPEN_TIMEOUT);
     let stop_within = section.number(&keys::STOP_TIMEOUT);
     let sandbox = section.flag(&keys::SANDBOX);
+    let takeover = section.flag(&keys::TAKEOVER);
     let open_key = section.spelling_in_document(keys::OPEN_TIMEOUT.name);
     let stop_key = section.spelling_in_document(keys::STOP_TIMEOUT.name);
     section.finish();
@@ -144,6 +145,7 @@ fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
         open_within: Duration::from_nanos(open_within?),
         stop_within: Duration::from_nanos(stop_within?),
         sandbox: sandbox?,
+        takeover: takeover?,
         open_key,
         stop_key,
     })

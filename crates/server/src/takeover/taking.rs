@@ -67,7 +67,9 @@ impl TakeoverError {
     pub fn help(&self) -> Option<String> {
         let help = match self {
             TakeoverError::NoDaemon { .. } => {
-                "start it without --takeover; both need the same `socket` in [control]".to_owned()
+                "start it without --takeover; the running one needs `takeover = true` in [daemon], \
+                 and both the same `socket` in [control]"
+                    .to_owned()
             }
             TakeoverError::NotAllowed { .. } => "run it as that user, or as root".to_owned(),
             TakeoverError::Refused { help, .. } => help.clone(),

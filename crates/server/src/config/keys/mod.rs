@@ -51,6 +51,14 @@ pub(super) const SANDBOX: KeyInfo = KeyInfo::flag(
      client that exploits a bug in one can do what the daemon's user can",
 );
 
+/// Takeover by a new daemon.
+pub(super) const TAKEOVER: KeyInfo = KeyInfo::flag(
+    "takeover",
+    false,
+    "let a [new daemon take over](upgrade.md) with `serve --takeover`: an experiment, whose \
+     [known gaps](upgrade.md#known-gaps) can harm data",
+);
+
 /// Interval at which learnt state is written to the store. The default loses at most a minute's
 /// learning in a crash.
 pub(super) const SNAPSHOT_INTERVAL: KeyInfo = seconds(
@@ -240,7 +248,7 @@ pub(super) const METRICS_TLS: KeyInfo =
 /// `[daemon]`
 pub(super) const DAEMON: SectionInfo = SectionInfo {
     name: "daemon",
-    keys: &[OPEN_TIMEOUT, STOP_TIMEOUT, SANDBOX],
+    keys: &[OPEN_TIMEOUT, STOP_TIMEOUT, SANDBOX, TAKEOVER],
 };
 
 /// `[paths]`
@@ -512,6 +520,7 @@ mod tests {
             assert_eq!(key.default, default, "{}", key.name);
         }
         assert_eq!(SANDBOX.default, KeyDefault::Flag(usual.sandbox));
+        assert_eq!(TAKEOVER.default, KeyDefault::Flag(usual.takeover));
     }
 
     /// Compares the tables in the documentation with the keys; `TIDEGATE_BLESS=1` writes them anew.
