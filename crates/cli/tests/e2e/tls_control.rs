@@ -287,6 +287,20 @@ fn connections_of_the_api_end_in_order_when_the_daemon_stops() {
     assert!(served.daemon.wait().success());
 }
 
+/// Bytes that connections of a local port have sent and that their peers have not received.
+fn unsent_bytes(port: u16) -> u64 {
+    let table = fs::read_to_string("/proc/net/tcp").expect("every Linux has it");
+    let local = format!(":{port:04X}");
+    let rows = table.lines().map(|row| row.split_whitespace());
+    let rows = rows.filter_map(|mut row| Some((row.nth(1)?.to_owned(), row.nth(2)?.to_owned())));
+    let of_port = rows.filter(|(address, _)| address.ends_with(&local));
+    let queues = of_port.map(|(_, queues)| queues.split(':').next().map(str::to_owned));
+    queues
+        .flatten()
+        .map(|sent| u64::from_str_radix(&sent, 16).expect("a hexadecimal number"))
+        .sum()
+}
+
 /// A client that takes no replies has five seconds for them when the daemon stops. A second signal
 /// ends this wait, too.
 #[test]
@@ -312,6 +326,15 @@ fn a_second_signal_ends_the_daemon_while_clients_of_the_api_take_no_replies() {
     wait_for("a reply", || client.out().contains("HTTP/1.1 200"));
     let stop = format!("kill -STOP {}", client.pid());
     run(served.daemon.scratch(), "sh", &["-c", &stop]);
+    // Until the daemon can send nothing more.
+    let port = served.control.rsplit(':').next().expect("a port");
+    let port: u16 = port.parse().expect("a number");
+    let mut unsent = [0, 1, 2, 3];
+    wait_for("full sockets", || {
+        unsent.rotate_left(1);
+        unsent[3] = unsent_bytes(port);
+        unsent[3] > 0 && unsent.iter().all(|&bytes| bytes == unsent[3])
+    });
     served.daemon.signal("TERM");
     wait_for("the end of the disks", || {
         served.daemon.logged(&["stopped:"])
