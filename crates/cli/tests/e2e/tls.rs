@@ -37,10 +37,11 @@ struct Server {
 
 impl Server {
     fn start(more: &str) -> Server {
-        Server::start_on(Backing::Memory, more)
+        Server::start_on("", Backing::Memory, more)
     }
 
-    fn start_on(backing: Backing, more: &str) -> Server {
+    /// Serves disks of `backing`, with `head` before the listener and `more` in its TLS table.
+    fn start_on(head: &str, backing: Backing, more: &str) -> Server {
         let scratch = Scratch::new();
         carry_out(&scratch, &block(PAGE, "sh", "openssl req"));
         let list = block(PAGE, "sh", "-gencrl");
@@ -61,7 +62,7 @@ impl Server {
             .replace("0.0.0.0:10809", "127.0.0.1:0")
             .replace("client_ca = \"tls/ca.pem\"", &format!("{crl}\n{more}"));
         let vms = ["oltp", "other"].map(|name| backing.vm(name, &format!("{LEN} B"), ""));
-        let config = [listen, backing.device(""), vms.concat()].concat();
+        let config = [head, &listen, &backing.device(""), &vms.concat()].concat();
         let daemon = Daemon::start_in(scratch, &config);
         let mut port = None;
         wait_for("the port", || {
@@ -158,7 +159,7 @@ fn a_client_over_tls_connects_again_to_the_daemon_that_takes_over() {
     if !have(&["openssl", "qemu-io", "stdbuf"]) {
         return;
     }
-    let mut server = Server::start_on(Backing::File, "");
+    let mut server = Server::start_on("[daemon]\ntakeover = true\n", Backing::File, "");
     let directory = server.daemon.path("tls/host-a");
     let tls = format!(
         "tls-creds-x509,id=tls0,dir={},endpoint=client",
