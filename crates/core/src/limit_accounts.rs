@@ -122,19 +122,20 @@ impl Bucket {
                 let asked = [charge.arrived, now];
                 (self.steady).spend_late(0, charge.first, asked, slack);
             }
-            // By value, so that a charge is in memory only here.
-            Rates::Any => self.spend_of_all(*charge, now, slack),
+            Rates::Any => {
+                self.spend_of_all(charge.bytes, charge.first, [charge.arrived, now], slack)
+            }
         }
     }
 
     #[inline(never)]
-    fn spend_of_all(&mut self, charge: Charge, now: Nanos, slack: Nanos) {
-        let Charge {
-            arrived,
-            first,
-            bytes,
-            ..
-        } = charge;
+    fn spend_of_all(
+        &mut self,
+        bytes: u64,
+        first: FirstServed,
+        [arrived, now]: [Nanos; 2],
+        slack: Nanos,
+    ) {
         // While idle nothing is saved up beyond the tolerance, which `due` applies. With that, the
         // steady pace makes good what waited as it is.
         let asked = if self.burst.ops.is_set() {

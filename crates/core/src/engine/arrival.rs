@@ -1,10 +1,13 @@
 //! Arrival of a guest request: checks, merging, admission, gates.
 
+use super::directory::Client;
+use super::request_budgets::RequestBudgets;
 use super::{DiskSpec, Engine, Refusal, disk_limits};
 use crate::interference::Interference;
 use crate::slots::mark;
 use crate::view::{
-    Cold, Life, MergeSearch, NIL, NewRequest, Queues, count_arrival, enter_lane, flag, state,
+    Cold, Life, MergeSearch, NIL, NewRequest, Queues, Requests, Vm, count_arrival, enter_lane,
+    flag, state,
 };
 use tidegate_base::device::DeviceStats;
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
@@ -43,57 +46,29 @@ fn take_request<const LIMITED: bool>(
         return take_limited(engine, now, client, request, claimed_since);
     }
     check_range(request, &disk.spec)?;
-    let Queues { reqs, vms, .. } = &mut engine.view.queues;
     let (vm, op) = (from.vm, request.op);
-    let of_vm = &mut vms[vm as usize];
+    let (reqs, of_vm, device) = parts_of(&mut engine.view.queues, vm);
     if of_vm.life != Life::Live {
         return Err(Refusal::NotConnected);
     }
-    let mut with = NewRequest {
-        addr: address(request, &disk.spec),
-        len: request.len,
-        op,
-        flags: flags(request),
-        vm,
-        client: client.index,
-        disk: from.disk,
-        tag: request.tag,
-        since: now,
-        shut: of_vm.shut_time(op.lane(), now),
-        deliberate,
-        own_memory: from.own_memory,
-        judged: of_vm.judged,
-    };
-    if engine.budgets.bounds_payload() && holds_memory(op, from.own_memory) {
-        with.flags |= flag::HOLDS;
-    }
-    match claimed_since {
-        // The wait cannot begin after the present.
-        Some(since) => with.since = since.min(now),
-        None => (engine.budgets).take_in(now, vm as usize, with.own_memory, op, with.len)?,
-    }
+    let mut with = new_request(
+        request,
+        (client, from, &disk.spec),
+        of_vm,
+        [now, deliberate],
+    );
+    claim(&mut engine.budgets, now, &mut with, claimed_since)?;
     from.requests += 1;
     let slot = reqs.next_slot();
-    if LIMITED && let Some(id) = disk_limits::hold(engine, slot, with) {
-        return Ok(id);
-    }
-    Ok(enter(engine, slot, with))
-}
-
-/// Counts the arrival of a request and puts it into its lane, in the next free slot. Returns its
-/// handle.
-#[inline(always)]
-fn enter(engine: &mut Engine, slot: u32, with: NewRequest) -> ReqId {
-    let (vm, op) = (with.vm, with.op);
-    let Queues {
-        now,
-        reqs,
-        vms,
-        device,
-        ..
-    } = &mut engine.view.queues;
-    let now = *now;
-    let of_vm = &mut vms[vm as usize];
+    // What was borrowed is borrowed again for limited disks alone: others would pay for it.
+    let (reqs, of_vm, device) = if LIMITED {
+        if let Some(id) = disk_limits::hold(engine, slot, with) {
+            return Ok(id);
+        }
+        parts_of(&mut engine.view.queues, vm)
+    } else {
+        (reqs, of_vm, device)
+    };
     let (ledger, splitting) = (
         &mut engine.view.ledgers[vm as usize],
         &mut engine.control.splitting,
@@ -103,7 +78,7 @@ fn enter(engine: &mut Engine, slot: u32, with: NewRequest) -> ReqId {
     device.requests += 1;
     let is_sampled = engine.interference.is_due(vm, of_vm.arrived);
     if continues || op == Op::Flush {
-        return arrived_with_others(engine, slot, with, is_sampled);
+        return Ok(arrived_with_others(engine, slot, with, is_sampled));
     }
     let pending = engine.active.holds_at_admission(of_vm);
     let (id, alone) = enter_lane(reqs, device, of_vm, slot, &with, pending);
@@ -116,14 +91,67 @@ fn enter(engine: &mut Engine, slot: u32, with: NewRequest) -> ReqId {
         let arrival = (with.since, with.len, of_vm.answered);
         (engine.attainment).arrived(now, [vm, slot], arrival, || of_vm.state_at_close(device));
     }
-    engine.active.take_in(
-        &mut engine.view,
-        id,
-        (vm, op.lane(), with.own_memory),
-        alone,
-        pending,
-    );
-    id
+    let place = (vm, op.lane(), with.own_memory);
+    (engine.active).take_in(&mut engine.view, id, place, alone, pending);
+    Ok(id)
+}
+
+/// Returns the parts of the queues that the arrival of a VM's request changes.
+#[inline(always)]
+fn parts_of(queues: &mut Queues, vm: u32) -> (&mut Requests, &mut Vm, &mut DeviceStats) {
+    let Queues {
+        reqs, vms, device, ..
+    } = queues;
+    (reqs, &mut vms[vm as usize], device)
+}
+
+/// Describes a request that a client makes at `now`, on its disk. `deliberate`: total time for
+/// which the device was left idle on purpose.
+#[inline(always)]
+fn new_request(
+    request: &Request,
+    (client, from, disk): (ClientId, &Client, &DiskSpec),
+    of_vm: &Vm,
+    [now, deliberate]: [Nanos; 2],
+) -> NewRequest {
+    NewRequest {
+        addr: address(request, disk),
+        len: request.len,
+        op: request.op,
+        flags: flags(request),
+        vm: from.vm,
+        client: client.index,
+        disk: from.disk,
+        tag: request.tag,
+        since: now,
+        shut: of_vm.shut_time(request.op.lane(), now),
+        deliberate,
+        own_memory: from.own_memory,
+        judged: of_vm.judged,
+    }
+}
+
+/// Takes the slot and the payload memory of a new request, unless it has had them since
+/// `claimed_since`.
+///
+/// # Errors
+/// If there is no room; nothing has changed then.
+#[inline(always)]
+fn claim(
+    budgets: &mut RequestBudgets,
+    now: Nanos,
+    with: &mut NewRequest,
+    claimed_since: Option<Nanos>,
+) -> Result<(), Refusal> {
+    if budgets.bounds_payload() && holds_memory(with.op, with.own_memory) {
+        with.flags |= flag::HOLDS;
+    }
+    match claimed_since {
+        // The wait cannot begin after the present.
+        Some(since) => with.since = since.min(now),
+        None => budgets.take_in(now, with.vm as usize, with.own_memory, with.op, with.len)?,
+    }
+    Ok(())
 }
 
 /// Writes a flush, or a request that may continue a waiting one, into its slot. Returns its handle.
