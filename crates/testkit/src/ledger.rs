@@ -546,10 +546,26 @@ impl Ledger {
         // What limits of disks hold has not arrived for the scheduler yet.
         let limited: u32 = (self.vms.keys().map(|&vm| engine.vms().limited(vm))).sum();
         assert_eq!((stats.requests + limited) as usize, self.owed.len());
+        let by_slot = self.counts_by_slot();
         for (&vm, _) in self.vms.iter().filter(|(_, live)| **live) {
-            assert_eq!(engine.vms().in_flight(vm), self.vm_in_flight(vm));
-            assert_eq!(engine.vms().pending(vm), self.vm_waiting(vm));
+            let counts = by_slot.get(vm.index()).copied().unwrap_or_default();
+            assert_eq!(engine.vms().in_flight(vm), counts.in_flight);
+            assert_eq!(engine.vms().pending(vm), counts.waiting);
         }
+    }
+
+    /// Returns the counts of all VMs by slot. A slot has no other VM until all that its last one
+    /// asked for is answered.
+    fn counts_by_slot(&self) -> Vec<Counts> {
+        let slots = self.vms.keys().map(|vm| vm.index() + 1).max().unwrap_or(0);
+        let mut counts = vec![Counts::default(); slots];
+        for flight in self.flights.values() {
+            counts[flight.io.vm.index()].in_flight += 1;
+        }
+        for owed in self.owed.values().filter(|owed| owed.waits()) {
+            counts[owed.vm.index()].waiting += 1;
+        }
+        counts
     }
 
     /// Returns the number of requests that are not answered yet.
@@ -561,17 +577,6 @@ impl Ledger {
     pub fn connected(&self) -> Vec<ClientId> {
         let connected = self.clients.iter().filter(|(_, client)| client.connected);
         connected.map(|(&id, _)| id).collect()
-    }
-
-    /// Returns the number of a VM's device I/Os in flight.
-    pub fn vm_in_flight(&self, vm: VmId) -> u32 {
-        self.flights.values().filter(|f| f.io.vm == vm).count() as u32
-    }
-
-    /// Returns the number of a VM's requests with bytes that the device was not given yet.
-    pub fn vm_waiting(&self, vm: VmId) -> u32 {
-        let of_vm = self.owed.values().filter(|o| o.vm == vm);
-        of_vm.filter(|o| o.waits()).count() as u32
     }
 
     /// Returns `true` if a request waits that can start; a flush that waits for another flush of
@@ -587,6 +592,15 @@ impl Ledger {
     pub fn is_empty(&self) -> bool {
         self.owed.is_empty()
     }
+}
+
+/// What a VM has inside the engine.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    /// Device I/Os in flight.
+    in_flight: u32,
+    /// Requests with bytes that the device was not given yet.
+    waiting: u32,
 }
 
 impl Owed {
