@@ -56,6 +56,10 @@ test-cases: ## Run all property tests on cases never tried, CASES=3000 each
 test-web: ## Test the dashboard in headless Chromium, where npm and Chromium are installed
 	@scripts/test-web $(ARGS)
 
+.PHONY: test-parquet
+test-parquet: ## Test `tidegate sweep --per-seed FILE.parquet`, which needs the feature parquet
+	@cargo test --locked --package tidegate --features parquet --lib --test suite -- sweep $(ARGS)
+
 .PHONY: test-api
 test-api: ## Test the control API by requests made of its OpenAPI description (schemathesis, Python 3)
 	@scripts/test-api $(ARGS)

@@ -82,12 +82,12 @@ impl NewFile {
         })
     }
 
-    /// Writes the whole text, puts the file in its place and reports its name on standard error.
+    /// Writes the whole content, puts the file in its place and reports its name on standard error.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(crate) fn finish(mut self, text: &str) -> Result<()> {
-        let written = self.file.write_all(text.as_bytes());
+    pub(crate) fn finish(mut self, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
+        let written = self.file.write_all(content.as_ref());
         written.with_context(|| format!("cannot write {}", self.path.display()))?;
         self.file.commit()?;
         output::tell(format_args!("wrote {}", self.path.display()));

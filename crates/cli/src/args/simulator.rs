@@ -141,7 +141,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "FILE", default_value = "sweep.jsonl",
           value_hint = ValueHint::FilePath)]
     pub(crate) results: PathBuf,
-    /// Write the results of each VM and seed to FILE as CSV
+    /// Write the results of each VM and seed to FILE as CSV, or as Parquet (FILE.parquet)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) per_seed: Option<PathBuf>,
     /// Write means and differences between policies to FILE as a page for a browser

@@ -29,10 +29,14 @@ use crate::progress;
 use crate::rate_table::mb_per_s;
 use crate::results::{Key, Results};
 use crate::simulate::{self, Changes, Ready};
+use row_file::RowFile;
 
 mod differences;
 mod page;
+#[cfg(feature = "parquet")]
+mod parquet_rows;
 mod per_seed;
+mod row_file;
 
 /// Simulation of a sweep: a scenario, and the key of its result, which has the seed.
 struct Cell {
@@ -42,7 +46,7 @@ struct Cell {
 
 pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
     let grid = grid(args)?;
-    let per_seed = args.per_seed.as_deref().map(NewFile::create).transpose()?;
+    let per_seed = args.per_seed.as_deref().map(RowFile::create).transpose()?;
     let report = args.report.as_deref().map(NewFile::create).transpose()?;
     let mut results = Results::open(&args.results, args.fresh)?;
     results.respell(grid.iter().map(|cell| &cell.key));
@@ -65,7 +69,7 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
         .filter_map(|cell| results.get(&cell.key))
         .collect();
     if let Some(file) = per_seed {
-        file.finish(&per_seed::csv(&of_grid))?;
+        file.finish(&of_grid)?;
     }
     if let Some(file) = report {
         file.finish(&page::page(&of_grid, &args.seeds.to_string()))?;

@@ -22,6 +22,31 @@ const MORE_COLUMNS: [(&str, &str); 5] = [
 /// Columns of promises.
 const PROMISE_COLUMNS: [&str; 4] = ["promises", "promises_kept", "judged_s", "missed_s"];
 
+/// Kind of a column's values.
+#[cfg(feature = "parquet")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Word,
+    /// Whole number that is not negative.
+    Whole,
+    Figure,
+}
+
+/// Returns the kind of a column by its name.
+#[cfg(feature = "parquet")]
+pub(super) fn kind_of(column: &str) -> Kind {
+    let is_whole = ["seed", "errors"].contains(&column)
+        || column.ends_with("_ns")
+        || PROMISE_COLUMNS.contains(&column);
+    if is_whole {
+        Kind::Whole
+    } else if KEY_COLUMNS.contains(&column) {
+        Kind::Word
+    } else {
+        Kind::Figure
+    }
+}
+
 /// VM of a simulation.
 pub(super) struct Row<'a> {
     key: &'a Key,
@@ -83,7 +108,7 @@ impl Row<'_> {
     }
 
     /// Returns the cells of CSV; a figure that there is not is empty.
-    fn cells(&self) -> Vec<String> {
+    pub(super) fn cells(&self) -> Vec<String> {
         let [scenario, policy, scheduler, vm, device] = self.words();
         let seed = self.key.seed.to_string();
         let words = [scenario, policy, scheduler, &seed, vm, device];

@@ -50,6 +50,66 @@ fn policies(dir: &Path) -> Vec<String> {
 }
 
 #[test]
+#[cfg(not(feature = "parquet"))]
+fn without_its_feature_parquet_is_refused_before_anything_is_simulated() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(dir.path().join("s.toml"), SMALL).expect("it is written");
+    let (file, results, rows) = (path("s.toml"), path("r.jsonl"), path("seeds.parquet"));
+    let args = ["sweep", &file, "--results", &results, "--per-seed", &rows];
+    let said = super::refused(&args);
+    assert!(said.contains("writes no Parquet"), "{said}");
+    assert!(said.contains("--features parquet"), "{said}");
+    assert!(!Path::new(&results).exists() && !Path::new(&rows).exists());
+}
+
+/// Returns the cells of a Parquet file by rows, heading first, as CSV spells them.
+#[cfg(feature = "parquet")]
+fn parquet_cells(path: &str) -> Vec<Vec<String>> {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::Field;
+
+    let file = std::fs::File::open(path).expect("it is written");
+    let reader = SerializedFileReader::new(file).expect("a Parquet file");
+    let cell = |field: &Field| match field {
+        Field::Null => String::new(),
+        Field::Str(text) => text.clone(),
+        Field::ULong(whole) => whole.to_string(),
+        // JSON's spelling, which the results have.
+        Field::Double(figure) => Value::from(*figure).to_string(),
+        other => panic!("a column of another type: {other:?}"),
+    };
+    let mut cells = Vec::new();
+    for row in reader.get_row_iter(None).expect("rows") {
+        let row = row.expect("a row");
+        if cells.is_empty() {
+            let heading = row.get_column_iter().map(|(name, _)| name.clone());
+            cells.push(heading.collect());
+        }
+        cells.push(row.get_column_iter().map(|(_, it)| cell(it)).collect());
+    }
+    cells
+}
+
+#[test]
+#[cfg(feature = "parquet")]
+fn parquet_has_the_names_rows_and_figures_of_the_csv() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(dir.path().join("s.toml"), SMALL).expect("it is written");
+    let (file, results) = (path("s.toml"), path("r.jsonl"));
+    let (rows, csv) = (path("seeds.parquet"), path("seeds.csv"));
+    for rows in [&rows, &csv] {
+        let args = ["sweep", &file, "--policy", "fifo,mclock", "--seeds", "1..3"];
+        printed(&[&args[..], &["--results", &results, "--per-seed", rows]].concat());
+    }
+    let csv = read(dir.path(), "seeds.csv");
+    let of_csv: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(of_csv.len(), 1 + 2 * 2 * 3, "{csv}");
+    assert_eq!(parquet_cells(&rows), of_csv);
+}
+
+#[test]
 fn every_vm_and_seed_has_a_row_and_policies_have_clean_names() {
     let dir = tempfile::tempdir().expect("a directory");
     sweep(dir.path(), SMALL);
