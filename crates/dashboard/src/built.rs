@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-DTJT-YHQ.js",
+        path: "/assets/index-BVD_LF-f.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-DTJT-YHQ.js"),
+        bytes: include_bytes!("../assets/index-BVD_LF-f.js"),
         is_hashed: true,
     },
     Asset {

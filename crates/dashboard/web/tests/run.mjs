@@ -38,6 +38,7 @@ const { Daemon, until } = await import("./daemon.mjs");
 const { load } = await import("./nbd.mjs");
 const hostile = await import("./hostile.mjs");
 const { trouble } = await import("./trouble.mjs");
+const { windows } = await import("./windows.mjs");
 
 const ROUTES = ["", "vm/db", "device/nvme0", "transfers", "recordings", "whatif", "reports"];
 const SIZES = [
@@ -67,9 +68,12 @@ async function serveAssets(page) {
   );
 }
 
-/** Opens a page, at `base` instead of the daemon's address; `errors` collects what the browser complains about. */
-async function open(route = "", { base = daemon.url, ...options } = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+/**
+ * Opens a page, at `base` instead of the daemon's address, in a browser of its own or in `browserOf` that of another
+ * page; `errors` collects what the browser complains about.
+ */
+async function open(route = "", { base = daemon.url, browserOf, ...options } = {}) {
+  const context = browserOf?.context() ?? (await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options }));
   const page = await context.newPage();
   const errors = [];
   page.on("console", (message) => {
@@ -423,6 +427,7 @@ const tests = {
   },
 
   ...trouble({ open, ready, enterToken, unexpected: (errors) => unexpected(errors), get daemon() { return daemon; } }),
+  ...windows({ open, ready }),
 
   async "a page goes on after the daemon was restarted"() {
     const { page, close } = await open();

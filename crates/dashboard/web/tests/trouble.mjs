@@ -6,7 +6,7 @@ import { until } from "./daemon.mjs";
 import { startProxy } from "./proxy.mjs";
 
 /** Replaces the events of the daemon by those of `emit`. */
-function fakeEvents(page) {
+export function fakeEvents(page) {
   return page.addInitScript(() => {
     window.sources = [];
     window.EventSource = class extends EventTarget {
@@ -23,14 +23,17 @@ function fakeEvents(page) {
   });
 }
 
-/** Sends an event to the page's present source. */
-const emit = (page, name, data) =>
-  page.evaluate(([name, data]) => window.sources.at(-1).dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) })), [name, data]);
+/** Sends an event to the page's present source, once it has one. */
+export async function emit(page, name, data) {
+  await page.waitForFunction(() => window.sources.length > 0);
+  const send = ([name, data]) => window.sources.at(-1).dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) }));
+  await page.evaluate(send, [name, data]);
+}
 
 const objective = { reservation: null, limit: null, target: null, weight: 100, group: null, latency: "5 ms", priority: "best-effort 4" };
 
 /** VM of an event without requests. */
-const liveVm = (vm) => ({
+export const liveVm = (vm) => ({
   ...{ vm, device: "nvme0", background: false, objective, unenforced: false, failed_disks: 0, clients: 1 },
   ...{ pending: 0, in_flight: 0, errors: 0 },
 });

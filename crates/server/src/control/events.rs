@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   first subscriber --> task: a snapshot each second --event--> channel of each subscriber
-//!   last subscriber leaves --> the task ends
+//!   last subscriber leaves, nobody polls --> the task ends
 //! ```
 //!
 //! Without subscribers there is no task, so nothing is asked or made. Dashboards and control
 //! sockets have places for subscribers of their own. A client that wants one event gets the last
-//! one, if there is one, and needs no place: so a page without a place polls. A subscriber that
+//! one, if there is one, and needs no place: so a page without a place polls. Its request keeps
+//! the task going for the next one, whose event then has rates. A subscriber that
 //! takes events more slowly than they are made misses some; one that takes no bytes at all is
 //! disconnected as any other client ([`watched_stream`](super::watched_stream)).
 
@@ -28,7 +29,7 @@ use serde::Serialize;
 use tidegate_api::query::EventsQuery;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Api;
 use super::access::Caller;
@@ -46,6 +47,9 @@ pub(super) const SUBSCRIBERS_MAX: usize = 16;
 const OF_PLACES: usize = 4;
 /// Events that wait for a subscriber: the next ones are not for it.
 const WAITING_MAX: usize = 2;
+
+/// Time for which events are made for a client that has asked for one, until it asks again.
+const POLLED_FOR: Duration = Duration::from_secs(3);
 
 /// Listeners whose subscribers have places together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +118,16 @@ struct EventsState {
     task: Option<AbortHandle>,
     /// Last event, for those who subscribe between two or want no other.
     last: Option<Bytes>,
+    /// Time of the last request for one event.
+    polled: Option<Instant>,
+}
+
+impl EventsState {
+    /// Returns true if nobody follows the events or has polled them lately.
+    fn is_unused(&self) -> bool {
+        let is_polled = (self.polled).is_some_and(|polled| polled.elapsed() < POLLED_FOR);
+        self.subscribers.is_empty() && !is_polled
+    }
 }
 
 impl Events {
@@ -125,9 +139,11 @@ impl Events {
         }
     }
 
-    /// Returns the last event; `None` while nobody follows.
-    fn last(&self) -> Option<Bytes> {
-        self.lock().last.clone()
+    /// Returns the last event, and has the next ones made for a while; `None` while there is none.
+    fn poll(&self) -> Option<Bytes> {
+        let mut state = self.lock();
+        state.polled = Some(Instant::now());
+        state.last.clone()
     }
 
     /// Adds a subscriber, and starts the task if it is the first.
@@ -184,12 +200,23 @@ impl Events {
     fn remove(&self, number: u64) {
         let mut state = self.lock();
         state.subscribers.retain(|it| it.number != number);
-        if state.subscribers.is_empty() {
+        if state.is_unused() {
             if let Some(task) = state.task.take() {
                 task.abort();
             }
             state.last = None;
         }
+    }
+
+    /// Ends the task that calls this if it has become of no use; returns true if so.
+    fn end_unused(&self) -> bool {
+        let mut state = self.lock();
+        let is_unused = state.is_unused();
+        if is_unused {
+            state.task = None;
+            state.last = None;
+        }
+        is_unused
     }
 
     fn lock(&self) -> MutexGuard<'_, EventsState> {
@@ -245,7 +272,7 @@ impl HttpBody for EventBody {
     }
 }
 
-/// Makes an event each second until the task is aborted.
+/// Makes an event each second until the task is aborted, or of no use.
 async fn follow<P: Plane>(api: Api<P>, events: Events) {
     let mut seconds = tokio::time::interval(PERIOD);
     // After a loop that was stuck, events are a second apart again.
@@ -253,6 +280,9 @@ async fn follow<P: Plane>(api: Api<P>, events: Events) {
     let mut before = None;
     loop {
         seconds.tick().await;
+        if events.end_unused() {
+            return;
+        }
         match api.snapshots().await {
             Ok(now) => {
                 let live = view::live(before.as_deref(), &now, api.clock.now());
@@ -288,7 +318,7 @@ pub(super) async fn events<P: Plane>(
         (CACHE_CONTROL, "no-store"),
     ];
     if query.count == Some(1)
-        && let Some(last) = api.events.last()
+        && let Some(last) = api.events.poll()
     {
         return Ok((headers, last).into_response());
     }

@@ -144,6 +144,36 @@ async fn nothing_is_asked_while_nobody_listens() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_polls_alone_gets_rates_and_costs_nothing_once_it_has_left() {
+    let plane = Pretended::new();
+    let api = api(&plane);
+    let mut rates = Vec::new();
+    for _ in 0..3 {
+        let mut polled = Following::start(&api, "?count=1").await.expect("served");
+        rates.push(polled.sample().await.vms[0].reads_per_s);
+        assert_eq!(polled.next().await, None, "one was asked for");
+        // The events of another second are made meanwhile.
+        plane.with(|devices| devices[0].taken_at += Nanos::from_secs(1));
+        advance(Duration::from_millis(1100)).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(rates[0], None, "there was nothing before");
+    assert!(rates[1].is_some() && rates[2].is_some(), "{rates:?}");
+    let seconds = |n: u64| async move {
+        for _ in 0..n {
+            advance(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    seconds(4).await;
+    let asked = plane.asked();
+    seconds(10).await;
+    assert_eq!(plane.asked(), asked, "the task went on");
+    let mut again = Following::start(&api, "").await.expect("served");
+    assert_eq!(again.sample().await.vms[0].reads_per_s, None, "a new start");
+}
+
+#[tokio::test(start_paused = true)]
 async fn subscribers_are_bounded_and_one_that_leaves_makes_room() {
     let api = api(&Pretended::new());
     let mut all = Vec::new();
