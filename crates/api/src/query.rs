@@ -17,6 +17,9 @@ pub struct ChangeQuery {
     pub persist: bool,
 }
 
+/// Most VMs of [`StatsQuery::buckets_of`].
+pub const BUCKETS_OF_MAX: usize = 128;
+
 /// Query of `GET /v1/stats`.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +34,11 @@ pub struct StatsQuery {
     pub vm: Option<String>,
     /// Device whose VMs alone are wanted.
     pub device: Option<String>,
+    /// VM whose buckets are wanted where those of all are not; the parameter is repeated for each
+    /// of several, 128 at most. Names that are not served are passed over. With it the answer has
+    /// the times of devices, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buckets_of: Vec<String>,
 }
 
 /// Query of `GET /v1/events`.
@@ -149,7 +157,9 @@ impl fmt::Display for StatsQuery {
             ("vm", &self.vm),
             ("device", &self.device),
         ];
-        write_query(f, buckets.into_iter().chain(given(texts)))
+        let of = self.buckets_of.iter();
+        let of = of.map(|vm| format!("buckets_of={}", percent_encode(vm)));
+        write_query(f, buckets.into_iter().chain(given(texts)).chain(of))
     }
 }
 
@@ -276,8 +286,10 @@ mod tests {
             interval: Some("10s".to_owned()),
             vm: Some("a&b".to_owned()),
             device: None,
+            buckets_of: vec!["c d".to_owned()],
         };
-        assert_eq!(stats.to_string(), "?buckets=true&interval=10s&vm=a%26b");
+        let text = "?buckets=true&interval=10s&vm=a%26b&buckets_of=c%20d";
+        assert_eq!(stats.to_string(), text);
         let spaced = StatsQuery {
             buckets: false,
             interval: Some("10 s&buckets=true#é".to_owned()),

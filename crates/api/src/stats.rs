@@ -11,6 +11,19 @@ use crate::tuning::PrecisionView;
 pub struct StatsView {
     /// Counters of each VM, in the order of the devices.
     pub vms: Vec<VmStatsView>,
+    /// Times of I/Os of each device; only with `?buckets_of=`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceTimesView>,
+}
+
+/// Times of a device's I/Os.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DeviceTimesView {
+    /// Name of the device.
+    pub device: String,
+    /// Time that I/Os of all its VMs spend in flight, with buckets. VMs that were removed are not
+    /// in it any more.
+    pub service_time: TimeView,
 }
 
 /// Counters of one VM.
@@ -134,9 +147,12 @@ pub struct TimeView {
 
 impl TimeView {
     /// Returns the `q`-quantile, in nanoseconds, of the durations recorded between `earlier` and
-    /// this view; `None` if there were none. Both views need their buckets and must be of one
+    /// this view; `None` if there were none, or if a view lacks its buckets. Both must be of one
     /// daemon, without a restart in between. The result is at most the maximum since its start.
     pub fn quantile_since(&self, earlier: &TimeView, q: f64) -> Option<u64> {
+        if earlier.count > 0 && earlier.buckets.is_empty() {
+            return None;
+        }
         let before = |upper: u64| {
             let position = earlier
                 .buckets
@@ -290,7 +306,10 @@ mod tests {
     fn counters_are_read_as_they_are_written() {
         let reply_time = format!(r#","reply_time":{{"read":{NO_TIMES},"write":{NO_TIMES}}}"#);
         round_trip(&stats(), &text(&reply_time));
-        let all = StatsView { vms: vec![stats()] };
+        let all = StatsView {
+            vms: vec![stats()],
+            devices: Vec::new(),
+        };
         round_trip(&all, &format!(r#"{{"vms":[{}]}}"#, text(&reply_time)));
         // Daemons that do not know when replies were sent.
         let early: VmStatsView = serde_json::from_str(&text("")).expect("complete");

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_api::health::{Reason, Severity};
-use tidegate_api::query::{ChangeQuery, StatsQuery};
+use tidegate_api::query::{BUCKETS_OF_MAX, ChangeQuery, StatsQuery};
 use tidegate_api::stats::StatsView;
 use tidegate_core::bandwidth_samples::SECONDS_KEPT;
 use tidegate_core::precision::INTERVAL_S;
@@ -327,15 +327,44 @@ fn interval_of(query: &StatsQuery) -> ApiResult<u32> {
 }
 
 pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
-    let allowed = "?buckets=true, ?interval=10s, ?vm=NAME or ?device=NAME";
-    let query: StatsQuery = parse_query(&uri, allowed)?;
+    let query = stats_query(&uri)?;
     let interval = interval_of(&query)?;
     let only = query.vm.as_deref();
     let all = api.snapshots_of(only, query.device.as_deref()).await?;
+    let buckets = match query.buckets {
+        true => view::Buckets::All,
+        false => view::Buckets::Of(query.buckets_of.iter().map(String::as_str).collect()),
+    };
     let vms = all
         .iter()
-        .flat_map(|device| view::stats(device, only, query.buckets, interval));
-    Ok(ok(&StatsView { vms: vms.collect() }))
+        .flat_map(|device| view::stats(device, only, &buckets, interval));
+    let vms = vms.collect();
+    let has_devices = !query.buckets_of.is_empty();
+    let devices = all.iter().filter(|_| has_devices);
+    let devices = devices.map(|device| view::device_times(device)).collect();
+    Ok(ok(&StatsView { vms, devices }))
+}
+
+/// Parses the query of `GET /v1/stats`, in which `buckets_of` may be repeated.
+fn stats_query(uri: &Uri) -> ApiResult<StatsQuery> {
+    let allowed = "?buckets=true, ?buckets_of=NAME, ?interval=10s, ?vm=NAME or ?device=NAME";
+    let parts = uri.query().unwrap_or_default().split('&');
+    let (of, rest): (Vec<&str>, Vec<&str>) =
+        parts.partition(|part| part.starts_with("buckets_of="));
+    let query_of = |parts: &[&str]| -> Uri {
+        let query = format!("/?{}", parts.join("&"));
+        query.parse().expect("parts of a query are a query")
+    };
+    let mut query: StatsQuery = parse_query(&query_of(&rest), allowed)?;
+    let of: Vec<(String, String)> = parse_query(&query_of(&of), allowed)?;
+    if of.len() > BUCKETS_OF_MAX {
+        let what = format!("buckets of {} VMs", of.len());
+        let error = ApiError::new(StatusCode::BAD_REQUEST, what, "query");
+        let allowed = format!("at most {BUCKETS_OF_MAX} VMs, or ?buckets=true for all");
+        return Err(error.allowing(allowed));
+    }
+    query.buckets_of = of.into_iter().map(|(_, name)| name).collect();
+    Ok(query)
 }
 
 pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {

@@ -11,6 +11,7 @@ use super::answers::Answers;
 use super::change::{Change, Edit};
 use super::line::Line;
 use super::model::{Model, VmRow};
+use super::quantiles::Quantiles;
 use super::rows::Choice;
 use crate::args::SortColumn;
 use crate::objective_line;
@@ -164,6 +165,14 @@ impl App {
                 self.message = Some((Tone::Bad, why));
             }
         }
+    }
+
+    /// Returns the VMs whose quantiles the last frame needs; `None` if it shows no VM.
+    pub(super) fn quantiles(&self) -> Option<Quantiles> {
+        if matches!(self.choice.sort, SortColumn::P50 | SortColumn::P99) {
+            return Some(Quantiles::All);
+        }
+        (!self.shown.is_empty()).then(|| Quantiles::Of(self.shown.clone()))
     }
 
     /// Returns the VMs that are shown, in order.

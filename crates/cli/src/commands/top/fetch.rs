@@ -2,6 +2,7 @@
 //! keeps a key waiting.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,12 +10,13 @@ use hyper::Method;
 use jiff::Timestamp;
 use tidegate_api::device::DeviceView;
 use tidegate_api::history::HistoryView;
-use tidegate_api::query::{HistoryQuery, StatsQuery, percent_encode};
+use tidegate_api::query::{HistoryQuery, percent_encode};
 use tidegate_api::vm::VmView;
 
 use super::answers::Answers;
 use super::change::Change;
 use super::event::Event;
+use super::quantiles::Quantiles;
 use crate::client::{Client, read};
 use crate::problem;
 
@@ -32,15 +34,12 @@ pub(super) fn now_ms() -> u64 {
 ///
 /// # Errors
 /// If it does not answer one of the requests.
-pub(super) fn answers(client: &Client) -> Result<Answers> {
+pub(super) fn answers(client: &Client, quantiles: &Quantiles) -> Result<Answers> {
     let asked_ms = now_ms();
     let devices: Vec<DeviceView> = read(client.get("/v1/devices")?)?;
-    let vms = read(client.get("/v1/vms")?)?;
-    let with_buckets = StatsQuery {
-        buckets: true,
-        ..StatsQuery::default()
-    };
-    let stats = read(client.get(&format!("/v1/stats{with_buckets}"))?)?;
+    let vms: Vec<VmView> = read(client.get("/v1/vms")?)?;
+    let query = quantiles.query(vms.len());
+    let stats = read(client.get(&format!("/v1/stats{query}"))?)?;
     let transfers = read(client.get("/v1/jobs")?)?;
     let health = client.health()?;
     let seconds = devices.iter().filter_map(|device| {
@@ -71,15 +70,27 @@ fn history(client: &Client, kind: &str, name: &str, from: &str, step: &str) -> R
     read(client.get(&format!("/v1/{kind}/{name}/history{query}"))?)
 }
 
-/// Asks for answers once per `every`, and at once when woken, until `events` is closed.
-pub(super) fn poll(client: &Client, every: Duration, wake: &Receiver<()>, events: &Sender<Event>) {
+/// Asks for answers once per `every`, and at once when woken, until `events` is closed. `wanted` is
+/// what the last frame needs.
+pub(super) fn poll(
+    client: &Client,
+    every: Duration,
+    wake: &Receiver<()>,
+    wanted: &Mutex<Quantiles>,
+    events: &Sender<Event>,
+) {
     let mut wait = FIRST.min(every);
     loop {
         match wake.recv_timeout(wait) {
             Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let answers = answers(client).map_err(|error| problem::text(&error));
+        // Valid also if a thread has panicked: it is replaced as a whole.
+        let quantiles = wanted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let answers = answers(client, &quantiles).map_err(|error| problem::text(&error));
         if events.send(Event::Answers(Box::new(answers))).is_err() {
             return;
         }

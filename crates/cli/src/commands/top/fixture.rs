@@ -149,6 +149,7 @@ pub(super) fn answers(round: u64) -> Answers {
         vms: vec![vm("oltp"), vm("bulk")],
         stats: StatsView {
             vms: vec![stats("oltp", round), stats("bulk", round)],
+            devices: Vec::new(),
         },
         transfers: serde_json::from_value(transfers).expect("complete"),
         device_seconds: [(

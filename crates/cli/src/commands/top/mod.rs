@@ -14,12 +14,14 @@ mod fixture;
 mod line;
 mod model;
 mod names;
+mod quantiles;
 mod rows;
 mod screen;
 mod terminal;
 
 use std::collections::HashSet;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ use self::answers::Answers;
 use self::app::{App, Request};
 use self::change::Change;
 use self::event::Event;
+use self::quantiles::Quantiles;
 use self::rows::Choice;
 use self::screen::Look;
 use self::terminal::Screen;
@@ -45,7 +48,7 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
     terminal::check()?;
     let client = global.client()?;
     // Before the screen is taken: where no daemon listens, that is all there is to say.
-    let first = fetch::answers(&client)?;
+    let first = fetch::answers(&client, &Quantiles::Of(Vec::new()))?;
     check_device(args.device.as_deref(), &first)?;
     let choice = Choice {
         sort: args.sort,
@@ -72,8 +75,10 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
     let change_client = global.client()?;
     spawn(&events, |_| signals());
     spawn(&events, terminal::keys);
+    let wanted = Arc::new(Mutex::new(Quantiles::Of(Vec::new())));
+    let wanted_by_poll = Arc::clone(&wanted);
     spawn(&events, move |events| {
-        fetch::poll(&client, every, &wake, events)
+        fetch::poll(&client, every, &wake, &wanted_by_poll, events);
     });
     spawn(&events, move |events| {
         fetch::histories(&history_client, &names_received, events);
@@ -84,6 +89,7 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
     let mut asked = HashSet::new();
     loop {
         screen.draw(|frame| screen::draw(frame, &mut app, look, fetch::now_ms()))?;
+        want(&wanted, &app);
         // A VM that is added again under its name has a history of its own.
         asked.retain(|name: &String| app.model().vm(name).is_some());
         for name in app.shown.drain(..) {
@@ -105,6 +111,13 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
                 return Ok(());
             }
         }
+    }
+}
+
+/// Has the next answers be those that the last frame needs.
+fn want(wanted: &Mutex<Quantiles>, app: &App) {
+    if let Some(quantiles) = app.quantiles() {
+        *wanted.lock().unwrap_or_else(PoisonError::into_inner) = quantiles;
     }
 }
 

@@ -10,7 +10,9 @@ use tidegate_api::change::{
 use tidegate_api::disk::{DiskRequest, SizeRequest};
 use tidegate_api::fault::FaultRequest;
 use tidegate_api::policy::PolicyRequest;
-use tidegate_api::query::{ChangeQuery, HistoriesQuery, LearntQuery, StatsQuery, TransferQuery};
+use tidegate_api::query::{
+    BUCKETS_OF_MAX, ChangeQuery, HistoriesQuery, LearntQuery, StatsQuery, TransferQuery,
+};
 use tidegate_api::transfer::TransferRequest;
 use tidegate_api::vm::{DEFAULT_MAX_CONNECTIONS, VmRequest};
 
@@ -338,4 +340,72 @@ async fn a_size_and_every_query_are_taken() {
         let (_, vm) = ask(&plane, "PUT", &path, &file.to_string()).await;
         assert_eq!(vm["notes"], json!([note]));
     }
+}
+
+#[tokio::test]
+async fn buckets_of_some_vms_are_an_answer_that_is_not_that_of_all() {
+    let plane = Pretended::new();
+    plane.with(|devices| {
+        for device in devices.iter_mut() {
+            for vm in &mut device.vms {
+                // A bucket each.
+                for bits in 10..30 {
+                    vm.stats.latency.record(Nanos(1 << bits));
+                }
+            }
+        }
+    });
+    let ask_for = |query: StatsQuery| {
+        let path = format!("/v1/stats{query}");
+        let plane = plane.clone();
+        async move { ask(&plane, "GET", &path, "").await }
+    };
+    let of = |names: &[&str]| StatsQuery {
+        buckets_of: names.iter().map(|&name| name.to_owned()).collect(),
+        ..StatsQuery::default()
+    };
+    let (_, none) = ask_for(StatsQuery::default()).await;
+    let all = StatsQuery {
+        buckets: true,
+        ..StatsQuery::default()
+    };
+    let (_, all) = ask_for(all).await;
+    let (status, two) = ask_for(of(&["oltp", "dss", "removed by now"])).await;
+    assert_eq!(status, StatusCode::OK, "{two}");
+    assert_eq!(
+        two["vms"].as_array().map(Vec::len),
+        Some(3),
+        "counters of all"
+    );
+    for (i, name) in ["oltp", "bulk", "dss"].into_iter().enumerate() {
+        assert_eq!(two["vms"][i]["vm"], *name);
+        let is_wanted = name != "bulk";
+        let buckets = |stats: &Value| stats["vms"][i]["latency"]["buckets"].clone();
+        assert_eq!(buckets(&none), Value::Null);
+        let expected = if is_wanted {
+            buckets(&all)
+        } else {
+            Value::Null
+        };
+        assert_eq!(buckets(&two), expected, "{name}");
+        assert_eq!(buckets(&all).as_array().map(Vec::len), Some(20));
+    }
+    let devices = two["devices"].as_array().expect("times of devices");
+    let names: Vec<&Value> = devices.iter().map(|it| &it["device"]).collect();
+    assert_eq!(names, ["disk0", "disk1"]);
+    assert_eq!(all["devices"], Value::Null);
+    let one = StatsQuery {
+        device: text("disk0"),
+        ..of(&["oltp"])
+    };
+    let (_, one) = ask_for(one).await;
+    assert_eq!(one["vms"].as_array().map(Vec::len), Some(2));
+    assert_eq!(one["devices"].as_array().map(Vec::len), Some(1));
+    let many: Vec<String> = (0..=BUCKETS_OF_MAX).map(|i| format!("vm{i}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let (status, refused) = ask_for(of(&many)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{refused}");
+    assert!(refused.to_string().contains("?buckets=true"), "{refused}");
+    let (status, _) = ask_for(of(&many[1..])).await;
+    assert_eq!(status, StatusCode::OK);
 }

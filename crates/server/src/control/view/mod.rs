@@ -28,7 +28,7 @@ pub(crate) use fault::disk_faults;
 pub(crate) use live::live;
 pub use policy::{params, policies, policy, policy_parts};
 pub(crate) use schedule::schedule;
-pub(crate) use stats::stats;
+pub(crate) use stats::{Buckets, device_times, stats};
 use tidegate_config::objective_view::limit_view;
 pub(crate) use transfer::{DisplayTime, transfer, vm_transfers};
 

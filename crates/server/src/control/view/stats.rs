@@ -1,27 +1,57 @@
 //! Counters of VMs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_api::stats::{
-    AccountView, BehindView, ByDirection, OpView, SizeView, TimeView, VmStatsView,
+    AccountView, BehindView, ByDirection, DeviceTimesView, OpView, SizeView, TimeView, VmStatsView,
 };
 use tidegate_config::stat_views;
 use tidegate_core::bandwidth_samples::SECONDS_KEPT;
 use tidegate_core::interference::{Interval, VmTimes};
 use tidegate_core::request::{Lane, Op, VmId};
-use tidegate_core::stats::VmStats;
+use tidegate_core::stats::{Histogram, VmStats};
 
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::labels::op_name;
 
-/// Returns the counters of a device's VMs, or of `only` one of them, with the buckets of their
-/// histograms or without.
+/// VMs whose histograms are shown with their buckets.
+#[derive(Clone, Debug)]
+pub(crate) enum Buckets<'a> {
+    All,
+    Of(BTreeSet<&'a str>),
+}
+
+impl Buckets<'_> {
+    fn has(&self, vm: &str) -> bool {
+        match self {
+            Buckets::All => true,
+            Buckets::Of(names) => names.contains(vm),
+        }
+    }
+}
+
+/// Returns the times of a device's I/Os for all its VMs together, with buckets.
+pub(crate) fn device_times(device: &DeviceSnapshot) -> DeviceTimesView {
+    let mut sum = Histogram::default();
+    for vm in &device.vms {
+        for lane in [Lane::Read, Lane::Write] {
+            sum.add(vm.stats.service_time(lane));
+        }
+    }
+    DeviceTimesView {
+        device: device.name.clone(),
+        service_time: stat_views::times(&sum, true),
+    }
+}
+
+/// Returns the counters of a device's VMs, or of `only` one of them, with the buckets of the
+/// histograms of some.
 /// `interval` is the statistical interval of beta in seconds, 1 to
 /// [`SECONDS_KEPT`].
 pub(crate) fn stats(
     device: &DeviceSnapshot,
     only: Option<&str>,
-    buckets: bool,
+    buckets: &Buckets<'_>,
     interval: u32,
 ) -> Vec<VmStatsView> {
     assert!(
@@ -31,7 +61,7 @@ pub(crate) fn stats(
     // A map, because there may be thousands of VMs and each lists those it has waited behind.
     let names = device.vms.iter().map(|vm| (vm.id, vm.name.as_str()));
     let names: BTreeMap<VmId, &str> = names.collect();
-    let view = |vm| vm_stats(device, &names, vm, buckets, interval);
+    let view = |vm: &VmSnapshot| vm_stats(device, &names, vm, buckets.has(&vm.name), interval);
     let wanted = device
         .vms
         .iter()
@@ -125,7 +155,6 @@ fn sizes(stats: &VmStats) -> Vec<SizeView> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::stats::Histogram;
     use tidegate_core::time::Nanos;
 
     #[test]

@@ -171,7 +171,10 @@ mod tests {
                 ns: *ns,
             })
             .collect();
-        StatsView { vms: vec![vm] }
+        StatsView {
+            vms: vec![vm],
+            devices: Vec::new(),
+        }
     }
 
     #[test]
@@ -199,7 +202,11 @@ mod tests {
         let none = [of("a", 0), of("b", 0), of("c", 0), of("d", 0)];
         let some = [of("a", 0), of("b", 5), of("c", 9), of("d", 0)];
         for (at_ms, vms) in [(0, none), (1000, some)] {
-            delays.add(at_ms, &StatsView { vms: vms.into() });
+            let stats = StatsView {
+                vms: vms.into(),
+                devices: Vec::new(),
+            };
+            delays.add(at_ms, &stats);
         }
         let rows = delays.rows();
         let order: Vec<&str> = rows.iter().map(|row| row.vm.as_str()).collect();

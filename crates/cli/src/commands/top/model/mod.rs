@@ -197,6 +197,11 @@ fn device_row(
         })
     });
     let times = |stats: &StatsView| {
+        // Where not all VMs have buckets, the daemon has their sum.
+        let known = stats.devices.iter().find(|it| it.device == view.name);
+        if let Some(known) = known {
+            return known.service_time.clone();
+        }
         let here = stats.vms.iter().filter(|vm| vm.device == view.name);
         let both = here.flat_map(|vm| [&vm.service_time.read, &vm.service_time.write]);
         sum_of(both)
@@ -238,6 +243,7 @@ fn sum_of<'a>(times: impl Iterator<Item = &'a TimeView>) -> TimeView {
 mod tests {
     use super::*;
     use crate::commands::top::fixture;
+    use tidegate_api::stats::DeviceTimesView;
 
     #[test]
     fn rates_and_shares_are_those_between_two_answers() {
@@ -254,6 +260,49 @@ mod tests {
         assert_eq!(disk.iops, Some(480.0), "of both VMs");
         assert_eq!(disk.busy_percent, Some(75.0));
         assert!(disk.p99_ns.is_some());
+    }
+
+    #[test]
+    fn vms_without_buckets_have_rates_and_their_device_has_quantiles() {
+        let round = |n: u64, with: &[&str]| {
+            let mut answers = fixture::answers(n);
+            let both = answers.stats.vms.iter();
+            let times = both.flat_map(|vm| [&vm.service_time.read, &vm.service_time.write]);
+            answers.stats.devices = vec![DeviceTimesView {
+                device: "nvme0".to_owned(),
+                service_time: sum_of(times),
+            }];
+            for vm in &mut answers.stats.vms {
+                if !with.contains(&vm.vm.as_str()) {
+                    let (waits, services) = (&mut vm.queue_time, &mut vm.service_time);
+                    let sides = [waits, services].map(|it| [&mut it.read, &mut it.write]);
+                    for times in sides.into_iter().flatten().chain([&mut vm.latency]) {
+                        times.buckets.clear();
+                    }
+                }
+            }
+            answers
+        };
+        let mut model = Model::default();
+        let p99 = |model: &Model, vm: &str| {
+            let rates = model.vm(vm).and_then(|vm| vm.rates.clone());
+            rates.expect("two answers").p99_ms
+        };
+        model.update(round(1, &[]));
+        model.update(round(2, &["oltp"]));
+        assert_eq!(
+            p99(&model, "oltp"),
+            None,
+            "the answer before had no buckets"
+        );
+        model.update(round(3, &["oltp"]));
+        let all = fixture::model();
+        assert_eq!(p99(&model, "oltp"), p99(&all, "oltp"));
+        assert_eq!(p99(&model, "bulk"), None, "not shown");
+        assert_eq!(model.devices[0].p99_ns, all.devices[0].p99_ns);
+        assert!(all.devices[0].p99_ns.is_some());
+        let iops = |model: &Model| model.vm("bulk").and_then(|vm| Some(vm.rates.clone()?.iops));
+        assert_eq!(iops(&model), iops(&all));
     }
 
     #[test]

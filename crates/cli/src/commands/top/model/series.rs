@@ -38,24 +38,24 @@ impl Series {
         }
     }
 
-    /// Fills the steps that were not observed from the daemon's history.
+    /// Fills the steps that were not observed from the daemon's history, and latencies of those
+    /// that were observed while the VM was not shown.
     pub(crate) fn fill(&mut self, history: &HistoryView) {
         for span in &history.recorded {
             // Steps of which the daemon recorded only a part are left out.
             let steps = span.from_ms.div_ceil(STEP_MS)..span.to_ms / STEP_MS;
             for step in steps.rev().take(STEPS) {
-                self.points.entry(step).or_insert_with(|| {
-                    let mut point = Point::default();
-                    for interval in &history.intervals {
-                        if interval.from_ms / STEP_MS == step {
-                            point.requests += requests(interval) as f64;
-                            let p99_ns = interval.latency.map(|latency| latency.p99_ns);
-                            point.p99_ns = point.p99_ns.max(p99_ns);
-                        }
+                let mut filled = Point::default();
+                for interval in &history.intervals {
+                    if interval.from_ms / STEP_MS == step {
+                        filled.requests += requests(interval) as f64;
+                        let p99_ns = interval.latency.map(|latency| latency.p99_ns);
+                        filled.p99_ns = filled.p99_ns.max(p99_ns);
                     }
-                    point.seconds = STEP_MS as f64 / 1e3;
-                    point
-                });
+                }
+                filled.seconds = STEP_MS as f64 / 1e3;
+                let point = self.points.entry(step).or_insert(filled);
+                point.p99_ns = point.p99_ns.or(filled.p99_ns);
             }
         }
         while self.points.len() > STEPS {
@@ -142,6 +142,8 @@ mod tests {
             [None, Some(100.0), Some(0.0), Some(0.0), Some(50.0)],
             "unknown, busy, idle, idle, observed"
         );
+        let p99 = [None, Some(7.0), None, None, Some(7.0)];
+        assert_eq!(series.p99(125_000, 5), p99, "not observed in the last step");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tidegate_report::{Glyphs, Style};
 
 use super::*;
 use crate::commands::top::fixture;
+use crate::commands::top::quantiles::Quantiles;
 
 const LOOK: Look = Look {
     colours: Style::Plain,
@@ -173,6 +174,8 @@ fn the_history_of_vms_that_are_shown_is_asked_for() {
     text(&mut app, (80, 24));
     assert!(app.shown.len() < 24, "{:?}", app.shown);
     assert!(!app.shown.is_empty());
+    let shown = Quantiles::Of(app.shown.clone());
+    assert_eq!(app.quantiles(), Some(shown), "buckets of no other VM");
     press(&mut app, "/vm4321\n\n");
     text(&mut app, (80, 24));
     assert_eq!(app.shown, ["vm4321"], "the page of a VM");
