@@ -11,8 +11,8 @@ use super::value::parse_last;
 #[command(
     after_help = "The report is made of the history that the daemon keeps: promises, rates \
                         and latencies of each VM and the load of each device over time, in one \
-                        HTML file without scripts that needs no network. Promises are those in \
-                        force now. Times are as for `history`.\n\nExamples:
+                        HTML file without scripts that needs no network. Each second is judged \
+                        by what was promised in it. Times are as for `history`.\n\nExamples:
   tidegate report --last 1h
   tidegate report --last 1d day.html
   tidegate report --from 2026-11-28T14:00:00Z --to 2026-11-28T14:30:00Z out.html"

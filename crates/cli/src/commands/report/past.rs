@@ -5,16 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use tidegate_api::history::{HistoriesView, HistoryView, IntervalView};
 use tidegate_api::query::{HistoriesQuery, HistoryQuery, percent_encode};
-use tidegate_core::attainment::KEPT_SHARE;
-use tidegate_report::State;
 
+use super::promise_past::{PromisePast, promises};
 use crate::client::{Client, read};
 use crate::commands::history::requests;
-use crate::html_report::intervals::{PromiseInterval, Verdicts};
 use crate::html_report::plots::{DevicePoint, Distribution, VmPoint};
 
-/// Parts of an objective that are judged by the second.
-pub(super) const PARTS: [&str; 4] = ["reservation", "target", "latency", "limit"];
 /// Causes of missed seconds by the name of their counter, in words.
 const CAUSES: [(&str, &str); 4] = [
     ("missed_by_others_s", "other VMs were served"),
@@ -96,24 +92,6 @@ fn recorded_ms(history: &HistoryView, from_ms: u64, to_ms: u64) -> u64 {
 fn of_device(client: &Client, device: &str, query: &HistoryQuery) -> Result<HistoryView> {
     let device = percent_encode(device);
     read(client.get(&format!("/v1/devices/{device}/history{query}"))?)
-}
-
-/// Verdicts on a part of a VM's objective.
-#[derive(Clone, Debug)]
-pub(super) struct PromisePast {
-    pub(super) part: &'static str,
-    pub(super) verdicts: Verdicts,
-    /// Begin and end in seconds, with the state between them.
-    pub(super) spans: Vec<(f64, f64, State)>,
-}
-
-impl PromisePast {
-    /// Returns whether the promise was kept: in 99 % of the judged seconds. `None`: none was
-    /// judged.
-    pub(super) fn kept(&self) -> Option<bool> {
-        let judged = self.verdicts.kept_s + self.verdicts.missed_s;
-        (judged > 0).then_some(self.verdicts.kept_s as f64 >= KEPT_SHARE * judged as f64)
-    }
 }
 
 /// Past of a VM.
@@ -310,7 +288,7 @@ impl VmPast {
                 .iter()
                 .map(|it| vm_point(history, span, it))
                 .collect(),
-            promises: promises(history, span),
+            promises: promises(history, |ms| span.seconds(ms)),
             requests: intervals.iter().map(requests).sum(),
             bytes_read: sum("read_bytes"),
             bytes_written: sum("write_bytes"),
@@ -358,35 +336,6 @@ fn vm_point(history: &HistoryView, span: &Span, piece: &Piece<'_>) -> VmPoint {
     }
 }
 
-/// Returns the verdicts on the promises of a VM, without parts that were never judged.
-fn promises(history: &HistoryView, span: &Span) -> Vec<PromisePast> {
-    let promises = PARTS.map(|part| {
-        let of = |interval: &IntervalView| {
-            let seconds = |verdict: &str| interval.value(&format!("{part}_{verdict}_s"));
-            Verdicts {
-                kept_s: seconds("kept"),
-                missed_s: seconds("missed"),
-                stalled_s: seconds("stalled"),
-            }
-        };
-        let mut verdicts = Verdicts::default();
-        let mut spans = Vec::new();
-        for interval in &history.intervals {
-            let here = of(interval);
-            verdicts.add(here);
-            let (from, to) = (span.seconds(interval.from_ms), span.seconds(interval.to_ms));
-            spans.extend(PromiseInterval::new(from, to, here).span());
-        }
-        PromisePast {
-            part,
-            verdicts,
-            spans,
-        }
-    });
-    let judged = promises.into_iter().filter(|it| !it.spans.is_empty());
-    judged.collect()
-}
-
 impl DevicePast {
     fn of_history(history: &HistoryView, span: &Span) -> DevicePast {
         let intervals = &history.intervals;
@@ -431,22 +380,20 @@ fn device_point(history: &HistoryView, span: &Span, piece: &Piece<'_>) -> Device
 
 #[cfg(test)]
 mod tests {
+    use super::super::promise_past;
     use super::*;
     use tidegate_api::history::{LatencyView, SpanView};
+    use tidegate_report::State;
 
     fn interval(second: u64, values: &[(&str, u64)]) -> IntervalView {
-        let values = values.iter().map(|&(name, value)| (name.to_owned(), value));
         IntervalView {
-            from_ms: second * 1000,
-            to_ms: second * 1000 + 10_000,
             observed_ms: 10_000,
-            values: values.collect(),
             latency: Some(LatencyView {
                 p50_ns: 1_000_000,
                 p99_ns: 1_000_000 * (second + 1),
                 ..LatencyView::default()
             }),
-            ..IntervalView::default()
+            ..promise_past::tests::interval(second, values)
         }
     }
 
