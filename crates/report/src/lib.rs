@@ -12,6 +12,7 @@ mod plot;
 mod printable;
 mod style;
 mod table;
+mod text;
 
 pub use csv::csv_record;
 pub use matrix::Matrix;

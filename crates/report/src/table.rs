@@ -5,9 +5,12 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 use unicode_width::UnicodeWidthStr;
 
 use crate::style::{Style, Tone, one_line};
+use crate::text::wrap;
 
 /// Spaces between two columns.
 const GAP: u16 = 2;
+/// Least width of a column that is wrapped.
+const LEAST_WRAPPED: usize = 12;
 
 /// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,6 +187,47 @@ impl Table {
         removed
     }
 
+    /// Wraps the cells of columns between words, by their headings, so that each line of cells has
+    /// at most `width` columns of the terminal, or as few as there can be. The wrapped columns
+    /// share what others leave them: narrow ones stay as they are. A table that fits is not
+    /// changed.
+    pub fn wrap_width(&mut self, width: usize, columns: &[&str], style: Style) {
+        let before = self.width(style);
+        if before <= width {
+            return;
+        }
+        let headings = self.headings.as_deref().unwrap_or_default();
+        let is_wrapped = |at: &usize| columns.contains(&headings[*at].text.as_str());
+        let wrapped = (0..headings.len()).filter(is_wrapped);
+        let mut wrapped: Vec<(usize, usize)> = wrapped.map(|at| (at, self.width_of(at))).collect();
+        let all: usize = wrapped.iter().map(|(_, width)| width).sum();
+        let mut room = (width + all).saturating_sub(before);
+        wrapped.sort_by_key(|&(_, width)| width);
+        let count = wrapped.len();
+        for (i, (_, width)) in wrapped.iter_mut().enumerate() {
+            *width = (*width).min(room / (count - i)).max(LEAST_WRAPPED);
+            room = room.saturating_sub(*width);
+        }
+        let rows = std::mem::take(&mut self.rows);
+        self.rows = (rows.into_iter())
+            .flat_map(|row| match row {
+                Row::Cells(cells) => wrap_cells(cells, &wrapped),
+                line @ Row::Line(_) => vec![line],
+            })
+            .collect();
+    }
+
+    /// Returns the columns of the terminal that a column's cells take.
+    fn width_of(&self, at: usize) -> usize {
+        let rows = self.rows.iter().filter_map(|row| match row {
+            Row::Cells(cells) => cells.get(at),
+            Row::Line(_) => None,
+        });
+        let heading = self.headings.iter().map(|headings| &headings[at]);
+        let widths = rows.chain(heading).map(|cell| cell.text.width());
+        widths.max().unwrap_or(0)
+    }
+
     /// Returns the columns of the terminal that the widest line of cells takes.
     fn width(&self, style: Style) -> usize {
         let laid_out = self.lay_out(style);
@@ -273,6 +317,25 @@ impl Table {
     }
 }
 
+/// Breaks cells into rows, by the widths of the columns that are wrapped.
+fn wrap_cells(cells: Vec<Cell>, wrapped: &[(usize, usize)]) -> Vec<Row> {
+    let columns = cells.into_iter().enumerate().map(|(at, cell)| {
+        let width = wrapped.iter().find(|column| column.0 == at);
+        let Some(&(_, width)) = width.filter(|_| !cell.text.is_empty()) else {
+            return vec![cell];
+        };
+        let texts = wrap(&cell.text, width, '…').into_iter();
+        texts.map(|text| Cell { text, ..cell }).collect()
+    });
+    let columns: Vec<Vec<Cell>> = columns.collect();
+    let lines = columns.iter().map(Vec::len).max().unwrap_or(0);
+    let row = |line: usize| {
+        let cells = columns.iter().map(|cells| cells.get(line).cloned());
+        Row::Cells(cells.map(Option::unwrap_or_default).collect())
+    };
+    (0..lines).map(row).collect()
+}
+
 /// Divides a laid-out line into its cells with their tones and the blanks between them, without
 /// trailing spaces.
 fn pieces(line: &str, cells: &[Cell], style: Style) -> Vec<Cell> {
@@ -315,6 +378,36 @@ mod tests {
         table.row(["oltp", "1.2", "mclock"]);
         table.row(["a-long-name", "118", ""]);
         table
+    }
+
+    #[test]
+    fn columns_are_wrapped_between_words_and_narrow_ones_stay() {
+        let mut table = Table::new([
+            ("POLICY", Align::Left),
+            ("ENFORCES", Align::Left),
+            ("DESCRIPTION", Align::Left),
+        ]);
+        table.row([
+            "mclock",
+            "weight, limit",
+            "reservation, limit and weight of each VM",
+        ]);
+        table.row(["fifo", "", "first in, first out"]);
+        let mut same = table.clone();
+        let columns = ["ENFORCES", "DESCRIPTION"];
+        same.wrap_width(63, &columns, Style::Plain);
+        assert_eq!(same.render(Style::Plain), table.render(Style::Plain));
+        table.wrap_width(43, &columns, Style::Plain);
+        assert_eq!(
+            table.render(Style::Plain),
+            "POLICY  ENFORCES       DESCRIPTION\n\
+             mclock  weight, limit  reservation, limit\n                       \
+             and weight of each\n                       VM\n\
+             fifo                   first in, first out\n"
+        );
+        table.wrap_width(10, &columns, Style::Plain);
+        let lines = table.render(Style::Plain);
+        assert!(lines.lines().all(|line| line.len() <= 36), "{lines}");
     }
 
     #[test]

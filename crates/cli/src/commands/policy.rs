@@ -13,7 +13,7 @@ use super::device;
 use super::wording::{enforces, parts};
 use crate::args::{Global, PolicyCommand, parse_policy};
 use crate::client::{Client, read};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::problem::Problem;
 
 pub(super) fn run(command: PolicyCommand, global: &Global, out: Output) -> Result<()> {
@@ -53,7 +53,12 @@ fn list(out: Output) -> Result<()> {
     for part in view::policy_parts() {
         parts.row([part.name, part.role, part.summary]);
     }
-    let tables = [table, parts].map(|table| table.render(out.style()));
+    let tables = [table, parts].map(|mut table| {
+        if let Some(width) = output::terminal_width() {
+            table.wrap_width(width, &["ENFORCES", "DESCRIPTION"], out.style());
+        }
+        table.render(out.style())
+    });
     Ok(out.text(&tables.join("\n"))?)
 }
 

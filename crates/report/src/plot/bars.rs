@@ -5,8 +5,8 @@ use unicode_width::UnicodeWidthStr;
 use super::chart::{BASELINE, Chart, ELLIPSIS, LEFT, ROW_HEIGHT, TITLE_HEIGHT};
 use super::svg::{COLUMN_WIDTH, WIDTH, rect, text};
 use super::svg_style;
-use super::text::clip;
 use crate::style::one_line;
+use crate::text::clip;
 
 /// Left end of the bars.
 const BARS_LEFT: f64 = 170.0;

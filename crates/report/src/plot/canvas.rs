@@ -5,7 +5,7 @@
 
 use super::Series;
 use super::fitted::{Spot, points_to_mark};
-use super::text::clip;
+use crate::text::clip;
 
 /// Minimum distance in cells of marks along one line; closer points get none.
 const MARKS_APART: usize = 6;

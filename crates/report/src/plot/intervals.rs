@@ -4,8 +4,8 @@ use super::Axis;
 use super::chart::{BASELINE, Chart, ELLIPSIS, LEFT, ROW_HEIGHT, RowAxis, TITLE_HEIGHT};
 use super::scale::Span;
 use super::svg::text;
-use super::text::clip;
 use crate::style::one_line;
+use crate::text::clip;
 
 /// Left end of the axis.
 const AXIS_LEFT: f64 = 250.0;

@@ -20,7 +20,6 @@ mod svg;
 mod svg_style;
 mod svg_text;
 mod terminal;
-mod text;
 mod timeline;
 
 pub use bars::Bars;

@@ -4,8 +4,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::svg::{COLUMN_WIDTH, WIDTH, escape, rect, text};
 use super::svg_style;
-use super::text::clip;
 use crate::style::one_line;
+use crate::text::clip;
 
 /// Distance from the left edge.
 const LEFT: f64 = 8.0;

@@ -10,8 +10,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fitted::{Fitted, Spot, counted, points_to_mark};
 use super::scale::{Tick, label};
-use super::text::{clip, wrap};
 use super::{Plot, Scale, labels_below, svg_style};
+use crate::text::{clip, wrap};
 
 pub(crate) use super::svg_text::escape;
 pub(super) use super::svg_text::{COLUMN_WIDTH, text};

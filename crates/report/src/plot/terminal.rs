@@ -7,9 +7,9 @@ use unicode_width::UnicodeWidthStr;
 use super::canvas::{Canvas, Glyphs};
 use super::fitted::{Fitted, Spot};
 use super::scale::{Tick, label};
-use super::text::wrap;
 use super::{Plot, Series};
 use crate::style::{Style, Tone};
+use crate::text::wrap;
 
 /// Minimum width in columns and height in lines of a plot.
 const MIN_SIZE: (usize, usize) = (24, 3);

@@ -6,8 +6,8 @@ use super::Axis;
 use super::chart::{BASELINE, Chart, ELLIPSIS, LEFT, ROW_HEIGHT, RowAxis, TITLE_HEIGHT};
 use super::scale::Span;
 use super::svg::{COLUMN_WIDTH, WIDTH, rect, text};
-use super::text::clip;
 use crate::style::one_line;
+use crate::text::clip;
 
 /// Left end of the cells.
 const CELLS_LEFT: f64 = 240.0;

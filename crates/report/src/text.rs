@@ -3,7 +3,7 @@
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Cuts `text` to at most `width` columns (at least one), with `ellipsis` in place of the rest.
-pub(super) fn clip(text: &str, width: usize, ellipsis: char) -> String {
+pub(crate) fn clip(text: &str, width: usize, ellipsis: char) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
@@ -18,7 +18,7 @@ pub(super) fn clip(text: &str, width: usize, ellipsis: char) -> String {
 }
 
 /// Wraps `text` between words at `width` columns. A word that is wider is cut.
-pub(super) fn wrap(text: &str, width: usize, ellipsis: char) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize, ellipsis: char) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let word = clip(word, width, ellipsis);
