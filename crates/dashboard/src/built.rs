@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-BVD_LF-f.js",
+        path: "/assets/index-CCAgMNdX.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-BVD_LF-f.js"),
+        bytes: include_bytes!("../assets/index-CCAgMNdX.js"),
         is_hashed: true,
     },
     Asset {

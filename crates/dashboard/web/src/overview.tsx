@@ -101,7 +101,8 @@ function Card({ device, vms }: { device: LiveDevice; vms: LiveVm[] }) {
         {judged > 0 && (
           <Mark kept={missed === 0}>{missed > 0 && `: ${missed} of ${judged} VMs with promises`}</Mark>
         )}
-        {device.fits === false && <span class="mark warn"> ! promises do not fit the device</span>}
+        {judged > 0 && device.fits === false && <br />}
+        {device.fits === false && <span class="mark warn">! promises do not fit the device</span>}
         {device.errors > 0 && <span class="mark bad"> {device.errors} I/Os failed</span>}
       </p>
     </li>
