@@ -49,7 +49,7 @@ fn processors() -> impl TypedValueParser<Value = Processors> {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SimArgs {
-    /// Scenario (.toml), or fio job file (any other extension)
+    /// Scenario or the daemon's configuration (.toml), or fio job file (any other extension)
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Policy for all devices

@@ -61,9 +61,14 @@ pub(super) fn add_properties(table: &mut Table, parts: &[AttainmentView]) {
         }
         if let (Some(hour), Some(day)) = (part.last_hour.burn_rate, part.last_day.burn_rate) {
             let text = format!(
-                "error budget used: {:.0} % of the last hour, {:.0} % of the last 24 hours",
+                "error budget used: {:.0} % of the last hour ({} of {} s missed), {:.0} % of the \
+                 last 24 hours ({} of {} s)",
                 hour * 100.0,
-                day * 100.0
+                part.last_hour.missed_s,
+                part.last_hour.judged_s,
+                day * 100.0,
+                part.last_day.missed_s,
+                part.last_day.judged_s
             );
             // More than all of a budget is used: the objective is being missed.
             let tone = if hour > 1.0 || day > 1.0 {
@@ -100,6 +105,19 @@ mod tests {
             "last_5_minutes": budget, "last_hour": budget, "last_day": budget,
         }))
         .expect("a view")
+    }
+
+    #[test]
+    fn the_use_of_a_budget_names_the_seconds_that_were_judged() {
+        let mut part = part("latency", 12, 2);
+        part.last_hour.burn_rate = Some(14.29);
+        part.last_day.burn_rate = Some(14.29);
+        let mut table = Table::properties();
+        add_properties(&mut table, &[part]);
+        let text = table.render(Style::Plain);
+        let used = "error budget used: 1429 % of the last hour (2 of 14 s missed), \
+                    1429 % of the last 24 hours (2 of 14 s)";
+        assert!(text.contains(used), "{text}");
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         .property(
             "requests",
             format!(
-                "{} waiting (after merging), {} I/Os in flight, {} guest requests in total",
+                "{} waiting (after merging), {} I/Os in flight; {} guest requests not yet answered",
                 device.queued, device.in_flight, device.requests
             ),
         )

@@ -279,8 +279,11 @@ fn table(report: &Report, out: Output) -> String {
         head,
         devices(report).render(out.style()),
         vms(report).render(out.style()),
-        precision(report).render(out.style()),
     ];
+    // Of what is in the table, most exists for targets only.
+    if (report.vms.iter()).any(|vm| vm.precision.target_bytes_per_s.is_some()) {
+        parts.push(precision(report).render(out.style()));
+    }
     if let Some(cpu) = &report.cpu {
         parts.push(processors::line(cpu));
         parts.push(processors::table(&report.vms).render(out.style()));

@@ -65,6 +65,10 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
         results.append(key, report)
     })?;
     results.finish()?;
+    if !missing.is_empty() {
+        let file = results.path().display();
+        output::tell(format_args!("wrote {} results to {file}", missing.len()));
+    }
     let of_grid: Vec<(&Key, &Value)> = (grid.iter())
         .filter_map(|cell| results.get(&cell.key))
         .collect();

@@ -24,8 +24,11 @@ pub(super) fn table(config: &Config) -> Table {
     }
     for dashboard in &config.dashboards {
         let address = dashboard.description();
-        let serves = "page for browsers; changes need a token".to_owned();
-        sockets.row([format!("http://{address}"), serves]);
+        let serves = match &config.store {
+            Some(_) => "page for browsers; changes need a token",
+            None => "page for browsers, which only reads: tokens need a [store]",
+        };
+        sockets.row([format!("http://{address}"), serves.to_owned()]);
     }
     sockets
 }

@@ -12,6 +12,9 @@ use crate::commands::top::model::DeviceRow;
 /// Part of the page that devices take at most, so that VMs have room.
 const MOST_OF_HEIGHT: usize = 3;
 
+/// Place of the column of what is wrong with a device.
+const NOTE: usize = 8;
+
 /// Draws the devices in at most `rows` rows and returns the number of rows used: none if there is
 /// no room for a device.
 pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App, rows: usize) -> usize {
@@ -40,10 +43,26 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, app: &App, rows: usize) -> usize {
     let widths = fit(&columns, canvas.width());
     headings(canvas, 0, &columns, &widths, None);
     let room = (canvas.height() / MOST_OF_HEIGHT).clamp(1, rows - 1);
-    for (i, row_of) in shown.iter().take(room).enumerate() {
-        row(canvas, 1 + i, &columns, &widths, &cells(row_of));
+    // Rows of the table with notes that are too long for their column.
+    let most = rows.min(canvas.height() / MOST_OF_HEIGHT);
+    let mut used = 1;
+    let mut left = shown.len().min(room);
+    for row_of in shown.iter().take(room) {
+        left -= 1;
+        let mut cells = cells(row_of);
+        let note = cells[NOTE].clone();
+        let is_cut = widths[NOTE].unwrap_or(0) < width_of(note.text());
+        let has_row = is_cut && used + left + 1 < most;
+        if has_row {
+            cells[NOTE] = Cell::default();
+        }
+        row(canvas, used, &columns, &widths, &cells);
+        used += 1;
+        if has_row {
+            canvas.pieces((0, used), &[Cell::from("  "), note]);
+            used += 1;
+        }
     }
-    let mut used = 1 + shown.len().min(room);
     if shown.len() > room && used < rows {
         let text = format!(
             "{} more devices: d shows one after the other",

@@ -8,6 +8,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Modifier;
+use serde_json::json;
 use tidegate_report::{Glyphs, Style};
 
 use super::*;
@@ -179,6 +180,34 @@ fn the_history_of_vms_that_are_shown_is_asked_for() {
     press(&mut app, "/vm4321\n\n");
     text(&mut app, (80, 24));
     assert_eq!(app.shown, ["vm4321"], "the page of a VM");
+}
+
+#[test]
+fn what_is_wrong_with_a_device_has_a_row_where_its_column_is_too_narrow() {
+    let mut app = fixture::app();
+    let mut answers = fixture::answers(2);
+    let wrong = json!({ "fits": false, "depth_bound": 1, "learnt": false });
+    answers.devices[0].feasibility = serde_json::from_value(wrong).expect("a verdict");
+    app.update(Ok(answers));
+    let note = "the promises do not fit, by the profile";
+    let drawn = |app: &mut App, size| rows(&cells(app, size, LOOK, 2000));
+    let wide = drawn(&mut app, (140, 24));
+    assert!(
+        wide[2].starts_with("nvme0") && wide[2].ends_with(note),
+        "{wide:?}"
+    );
+    let narrow = drawn(&mut app, (80, 24));
+    assert!(narrow[2].starts_with("nvme0"), "{narrow:?}");
+    assert!(!narrow[2].contains("the prom"), "{narrow:?}");
+    assert_eq!(narrow[3], format!("  {note}"));
+    assert!(
+        narrow.iter().any(|row| row.starts_with("oltp")),
+        "{narrow:?}"
+    );
+    // Without rows to spare, VMs come first.
+    let low = drawn(&mut app, (80, 8));
+    assert!(!low.iter().any(|row| row.contains(note)), "{low:?}");
+    assert!(low.iter().any(|row| row.starts_with("bulk")), "{low:?}");
 }
 
 #[test]
