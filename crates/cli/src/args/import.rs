@@ -10,10 +10,9 @@ use crate::completion;
 
 /// Help text of `import` after the subcommands.
 pub(super) const HELP: &str = "\
-Prints one [[vm]] for each guest, with its disks and limits. A disk with limits of its own, or a \
-throttle group, becomes a VM of its own in the weight group of the guest. All that has no \
-counterpart is named with its place on standard error, and in comments of the output. Nothing is \
-changed. docs/import.md has what becomes what.
+Prints one [[vm]] for each guest, with its disks and limits; a throttle group of several disks \
+becomes a [[device.limit_group]]. All that has no counterpart is named with its place on standard \
+error, and in comments of the output. Nothing is changed. docs/import.md has what becomes what.
 
 Examples:
   virsh dumpxml web | tidegate import libvirt -

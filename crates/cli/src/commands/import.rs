@@ -1,4 +1,4 @@
-//! `tidegate import`: prints `[[vm]]` tables for guests that other programs describe.
+//! `tidegate import`: prints a `[[vm]]` for each guest that other programs describe.
 //!
 //! Each format has a reader, which makes [`Guest`]s of it: disks, limits, and [`Remark`]s about all
 //! that has no counterpart. The rest is the same for all formats.
@@ -20,10 +20,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tidegate_config::document;
 
-use self::guest::{Guest, Remark};
+use self::guest::{Guest, Remark, Taken};
 use super::runtime_directory::RuntimeDirectory;
 use crate::args::{ImportCommand, ImportOptions};
-use crate::configuration_text::{TakenNames, comment, frame, path, string};
+use crate::configuration_text::{comment, frame, path, string};
 use crate::output::{self, Output};
 use crate::problem::Problem;
 
@@ -31,6 +31,9 @@ use crate::problem::Problem;
 const LARGEST: u64 = 16 << 20;
 /// Name of standard input on the command line.
 const STANDARD_INPUT: &str = "-";
+/// Comment on limit groups in tables that are a part of a configuration.
+const ABOUT_GROUPS: &str = "limit groups belong to the [[device]] of the disks: behind it, and \
+                            before the next [[device]]";
 /// Device of a whole configuration, unless one is named.
 const DEVICE: &str = "disk0";
 
@@ -67,26 +70,35 @@ pub(super) fn run(command: &ImportCommand, out: Output) -> Result<()> {
 }
 
 fn print(guests: &[Guest], options: &ImportOptions, out: Output) -> Result<()> {
-    let device = options.device.as_deref();
-    let mut text = if options.complete {
-        complete(device.unwrap_or(DEVICE))
-    } else {
-        String::new()
-    };
-    let mut names = TakenNames::default();
-    let mut remarks: Vec<Remark> = Vec::new();
-    let mut tables = Vec::new();
-    for guest in guests {
-        let mut made = guest.tables(device, &mut names);
-        tables.append(&mut made.tables);
-        remarks.append(&mut made.remarks);
-    }
-    text += &tables.join("\n");
+    let (text, remarks) = tables(guests, options.device.as_deref(), options.complete);
     out.verbatim(&text)?;
     for remark in &remarks {
         output::tell(format_args!("note: {remark}"));
     }
     Ok(())
+}
+
+/// Returns the tables of all guests, with what belongs before them if the text `is_complete`, and
+/// the remarks about them.
+fn tables(guests: &[Guest], device: Option<&str>, is_complete: bool) -> (String, Vec<Remark>) {
+    let mut taken = Taken::default();
+    let mut remarks: Vec<Remark> = Vec::new();
+    let (mut groups, mut vms) = (Vec::new(), Vec::new());
+    for guest in guests {
+        let mut made = guest.tables(device, &mut taken);
+        groups.append(&mut made.groups);
+        vms.push(made.vm);
+        remarks.append(&mut made.remarks);
+    }
+    let mut text = String::new();
+    if is_complete {
+        text = complete(device.unwrap_or(DEVICE));
+    } else if !groups.is_empty() {
+        text = comment(ABOUT_GROUPS);
+    }
+    groups.append(&mut vms);
+    text += &groups.join("\n");
+    (text, remarks)
 }
 
 /// Returns what a configuration has before its VMs.

@@ -1,23 +1,19 @@
-//! Guest of another system, and the `[[vm]]` tables that it becomes.
+//! Guest of another system, and the `[[vm]]` that it becomes.
 //!
-//! A guest whose disks have limits of their own becomes several VMs: one for each such disk, one
-//! for each throttle group, and one for all other disks. They are in one weight group, which has
-//! the guest's weight.
+//! The limits of a guest's only disk are those of the VM. The disks of others have them one by one,
+//! and a throttle group of several disks is a limit group of their device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tidegate_core::objective::Objective;
 use tidegate_units::human::exact_bytes;
 
 use super::throttle::Throttle;
-use crate::configuration_text::{DiskText, TakenNames, VmText, comment};
+use crate::configuration_text::{DiskText, TakenNames, VmText, comment, inline, string};
 use crate::shell;
-
-/// Longest name of a weight group, in bytes.
-const GROUP_NAME_MAX: usize = 31;
 
 /// Statement about something that has no counterpart, or only nearly one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,21 +70,33 @@ pub(super) struct GuestDisk {
     pub(super) group: Option<String>,
 }
 
+/// Names and paths that tables have already.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Names of VMs and exports.
+    names: TakenNames,
+    /// Names of limit groups.
+    groups: TakenNames,
+    /// Paths of raw files and block devices.
+    paths: BTreeSet<String>,
+}
+
 /// Tables of a guest.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// Text of each table.
-    pub(super) tables: Vec<String>,
+    /// Text of its `[[device.limit_group]]` tables.
+    pub(super) groups: Vec<String>,
+    /// Text of its `[[vm]]`, after all remarks as comments.
+    pub(super) vm: String,
     /// All remarks about the guest.
     pub(super) remarks: Vec<Remark>,
 }
 
-/// Disks that share one limit.
-struct Part<'a> {
-    /// Suffix of the VM's name; `None` for disks without limits of their own.
-    suffix: Option<&'a str>,
-    throttle: Throttle,
-    disks: Vec<&'a GuestDisk>,
+/// Throttle group of several disks, as a limit group.
+struct LimitGroup {
+    /// Name as `limit_group` has it.
+    name: String,
+    limit: Value,
 }
 
 impl Guest {
@@ -100,153 +108,170 @@ impl Guest {
         });
     }
 
-    /// Returns the tables of the guest. Names of VMs are taken from `names`.
-    pub(super) fn tables(&self, device: Option<&str>, names: &mut TakenNames) -> Tables {
+    /// Returns the tables of the guest, with other names and paths than those in `taken`.
+    pub(super) fn tables(&self, device: Option<&str>, taken: &mut Taken) -> Tables {
         let mut remarks = self.remarks.clone();
-        let mut parts = self.parts();
-        if parts.is_empty() {
-            remarks.push(self.remark_of_all("the guest has no disk that could be served".into()));
-        }
-        let is_divided = parts.len() > 1;
-        if is_divided {
-            remarks.push(self.remark_of_all(format!(
-                "limits of single disks: each of them is a VM of its own in the weight group {}, \
-                 which policies such as slo enforce",
-                group_name(&self.name)
-            )));
-        }
-        if is_divided && !self.limits.is_empty() {
-            remarks.push(
-                self.remark_of_all(
-                    "a limit of all disks together beside limits of single disks: each of the VMs \
-                 has it, so together they may exceed it"
-                        .to_owned(),
-                ),
-            );
-        }
-        let mut tables = Tables::default();
-        for part in &mut parts {
-            part.throttle.lower_to(&self.limits);
-            let (mut objective, more) = part.throttle.objective();
-            remarks.extend(more.into_iter().map(|what| part.remark(self, what)));
-            self.add_weight(&mut objective, is_divided);
-            let wish = match part.suffix {
-                Some(suffix) if is_divided => format!("{}-{suffix}", self.name),
-                _ => self.name.clone(),
-            };
-            let name = names.take(&wish);
-            let table = part.table(name, device, objective, names, &mut remarks);
-            tables.tables.push(table);
-        }
+        let mut groups = Vec::new();
+        let vm = match self.disks.as_slice() {
+            [] => {
+                remarks.push(Remark {
+                    place: self.place.clone(),
+                    what: "the guest has no disk that could be served".to_owned(),
+                });
+                String::new()
+            }
+            disks => {
+                let by_name = self.limit_groups(taken, &mut remarks);
+                let name = taken.names.take(&self.name);
+                let disks: Vec<_> = disks
+                    .iter()
+                    .map(|disk| self.disk(disk, &name, &by_name, taken, &mut remarks))
+                    .collect();
+                for (group, made) in &by_name {
+                    let of_group = self.disks.iter().zip(&disks);
+                    let is_served = of_group
+                        .filter(|(disk, _)| disk.is_in(group))
+                        .any(|(_, text)| !text.is_comment);
+                    groups.push(uncommented_if(is_served, made.to_string()));
+                }
+                let is_served = disks.iter().any(|disk| !disk.is_comment);
+                let vm = VmText {
+                    comments: Vec::new(),
+                    name,
+                    device: device.map(str::to_owned),
+                    objective: self.objective(&mut remarks),
+                    disks,
+                };
+                uncommented_if(is_served, vm.to_string())
+            }
+        };
         let comments = remarks.iter().map(|remark| comment(&remark.to_string()));
         let comments: String = comments.collect();
-        match tables.tables.first_mut() {
-            Some(first) => first.insert_str(0, &comments),
-            None => tables.tables.push(comments),
+        Tables {
+            groups,
+            vm: comments + &vm,
+            remarks,
         }
-        tables.remarks = remarks;
-        tables
     }
 
-    fn remark_of_all(&self, what: String) -> Remark {
-        let place = self.place.clone();
-        Remark { place, what }
-    }
-
-    /// Divides the disks by the limits that they share.
-    fn parts(&self) -> Vec<Part<'_>> {
-        let mut parts: Vec<Part<'_>> = Vec::new();
-        for disk in &self.disks {
-            let suffix = match &disk.group {
-                Some(group) => Some(group.as_str()),
-                None if disk.throttle.is_empty() => None,
-                None => Some(disk.label.as_str()),
+    /// Returns the limit groups by the names of the throttle groups that they stand for: those of
+    /// several disks, with a limit.
+    fn limit_groups(
+        &self,
+        taken: &mut Taken,
+        remarks: &mut Vec<Remark>,
+    ) -> BTreeMap<&str, LimitGroup> {
+        let mut made = BTreeMap::new();
+        for (group, throttle) in &self.groups {
+            let mut disks = self.disks.iter().filter(|disk| disk.is_in(group));
+            let (Some(first), Some(_)) = (disks.next(), disks.next()) else {
+                continue;
             };
-            let of_group = disk.group.as_ref().and_then(|group| self.groups.get(group));
-            match parts.iter_mut().find(|part| part.suffix == suffix) {
-                Some(part) => part.disks.push(disk),
-                None => parts.push(Part {
-                    suffix,
-                    throttle: of_group.unwrap_or(&disk.throttle).clone(),
-                    disks: vec![disk],
-                }),
+            if let Some(limit) = limit(throttle, &first.place, remarks) {
+                let name = taken.groups.take(&format!("{}-{group}", self.name));
+                made.insert(group.as_str(), LimitGroup { name, limit });
             }
         }
-        parts
+        made
     }
 
-    /// Adds the guest's weight to an objective: as that of a group for one of several VMs.
-    fn add_weight(&self, objective: &mut Map<String, Value>, is_divided: bool) {
+    /// Returns a disk's limits, with those of a throttle group that it has for itself.
+    fn own_limits(&self, disk: &GuestDisk) -> Throttle {
+        let mut own = disk.throttle.clone();
+        for (group, throttle) in &self.groups {
+            let disks = self.disks.iter().filter(|disk| disk.is_in(group));
+            if disk.is_in(group) && disks.count() == 1 {
+                own.lower_to(throttle);
+            }
+        }
+        own
+    }
+
+    /// Returns the VM's objective: the limits of all disks together, and those of the only disk.
+    fn objective(&self, remarks: &mut Vec<Remark>) -> Map<String, Value> {
+        let mut limits = self.limits.clone();
+        let mut place = &self.place;
+        if let [disk] = self.disks.as_slice() {
+            let mut own = self.own_limits(disk);
+            if !own.is_empty() {
+                place = &disk.place;
+            }
+            own.lower_to(&limits);
+            limits = own;
+        }
+        let (mut objective, more) = limits.objective();
+        remarks.extend(more.into_iter().map(|what| Remark {
+            place: place.clone(),
+            what,
+        }));
         let weight = self.weight.unwrap_or(Objective::DEFAULT_WEIGHT);
-        let is_default = weight == Objective::DEFAULT_WEIGHT;
-        let name = group_name(&self.name);
-        let (key, value) = match (is_divided, is_default) {
-            (true, true) => ("group", name.into()),
-            (true, false) => ("group", json!({ "name": name, "weight": weight })),
-            (false, true) => return,
-            (false, false) => ("weight", weight.into()),
+        if weight != Objective::DEFAULT_WEIGHT {
+            objective.insert("weight".to_owned(), weight.into());
+        }
+        objective
+    }
+
+    /// Returns the table of a disk of the VM `name`: as a comment if it cannot be served.
+    fn disk(
+        &self,
+        disk: &GuestDisk,
+        name: &str,
+        groups: &BTreeMap<&str, LimitGroup>,
+        taken: &mut Taken,
+        remarks: &mut Vec<Remark>,
+    ) -> DiskText {
+        let mut remark = |what: String| {
+            remarks.push(Remark {
+                place: disk.place.clone(),
+                what,
+            });
         };
-        objective.insert(key.to_owned(), value);
+        let several = self.disks.len() > 1;
+        let export = several.then(|| taken.names.take(&format!("{name}-{}", disk.label)));
+        let mut text = disk.text(export);
+        if disk.path.is_some() && !taken.paths.insert(disk.raw_path()) {
+            text.is_comment = true;
+            remark("has the file of an earlier disk, and a file is served once".to_owned());
+        }
+        if let Some(format) = &disk.format {
+            remark(format!(
+                "a {format} image: convert it to raw, as its comment says"
+            ));
+        }
+        if several {
+            let own = limit(&self.own_limits(disk), &disk.place, remarks);
+            text.keys.extend(own.map(|own| ("limit", own)));
+        }
+        let group = disk.group.as_deref().and_then(|group| groups.get(group));
+        text.keys
+            .extend(group.map(|group| ("limit_group", group.name.as_str().into())));
+        text
     }
 }
 
-impl Part<'_> {
-    /// Returns a remark about the limit of these disks.
-    fn remark(&self, guest: &Guest, what: String) -> Remark {
-        let of_disk = self
-            .suffix
-            .and(self.disks.first())
-            .map(|disk| disk.place.clone());
-        Remark {
-            place: of_disk.unwrap_or_else(|| guest.place.clone()),
-            what,
-        }
-    }
-
-    /// Returns the table of one VM: as a comment if no disk of it can be served.
-    fn table(
-        &self,
-        name: String,
-        device: Option<&str>,
-        objective: Map<String, Value>,
-        names: &mut TakenNames,
-        remarks: &mut Vec<Remark>,
-    ) -> String {
-        let several = self.disks.len() > 1;
-        let mut served = 0;
-        let mut disks = Vec::new();
-        for disk in &self.disks {
-            let export = several.then(|| names.take(&format!("{name}-{}", disk.label)));
-            let text = disk.text(export);
-            if let Some(format) = &disk.format {
-                remarks.push(Remark {
-                    place: disk.place.clone(),
-                    what: format!("a {format} image: convert it to raw, as its comment says"),
-                });
-            }
-            served += usize::from(disk.path.is_some());
-            disks.push(text);
-        }
-        let vm = VmText {
-            comments: Vec::new(),
-            name,
-            device: device.map(str::to_owned),
-            objective,
-            disks,
-        };
-        let text = vm.to_string();
-        let commented = |line: &str| match line.strip_prefix('#') {
-            Some(_) => format!("{line}\n"),
-            None => format!("#{line}\n"),
-        };
-        match served {
-            0 => text.lines().map(commented).collect(),
-            _ => text,
-        }
+impl fmt::Display for LimitGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "[[device.limit_group]]")?;
+        writeln!(f, "name = {}", string(&self.name))?;
+        writeln!(f, "limit = {}", inline(&self.limit))
     }
 }
 
 impl GuestDisk {
+    fn is_in(&self, group: &str) -> bool {
+        self.group.as_deref() == Some(group)
+    }
+
+    /// Returns the path of the raw file: that of an image with another ending. Empty without one.
+    fn raw_path(&self) -> String {
+        let path = self.path.clone().unwrap_or_default();
+        if self.format.is_none() {
+            return path;
+        }
+        let raw = Path::new(&path).with_extension("raw");
+        raw.to_string_lossy().into_owned()
+    }
+
     /// Returns the disk as a table; without a path, with one to be replaced.
     fn text(&self, export: Option<String>) -> DiskText {
         let mut disk = DiskText {
@@ -256,22 +281,14 @@ impl GuestDisk {
         };
         disk.keys
             .extend(export.map(|export| ("export", export.into())));
-        let path = self.path.clone().unwrap_or_default();
-        let raw = match &self.format {
-            Some(format) => {
-                let raw = Path::new(&path)
-                    .with_extension("raw")
-                    .to_string_lossy()
-                    .into_owned();
-                disk.comments.push(format!(
-                    "{format}: qemu-img convert -O raw {} {}",
-                    shell::quoted(&path),
-                    shell::quoted(&raw)
-                ));
-                raw
-            }
-            None => path,
-        };
+        let raw = self.raw_path();
+        if let Some(format) = &self.format {
+            disk.comments.push(format!(
+                "{format}: qemu-img convert -O raw {} {}",
+                shell::quoted(self.path.as_deref().unwrap_or_default()),
+                shell::quoted(&raw)
+            ));
+        }
         disk.keys.push(("path", raw.into()));
         if let Some(size) = self.created_with {
             disk.keys.push(("size", exact_bytes(size).into()));
@@ -284,14 +301,24 @@ impl GuestDisk {
     }
 }
 
-/// Returns the name of a guest's weight group.
-fn group_name(name: &str) -> String {
-    let mut end = name.len().min(GROUP_NAME_MAX);
-    while !name.is_char_boundary(end) {
-        end -= 1;
+/// Returns the `limit` that limits of a disk or a group become; `None`: there is none.
+fn limit(throttle: &Throttle, place: &str, remarks: &mut Vec<Remark>) -> Option<Value> {
+    let (mut parts, more) = throttle.objective();
+    remarks.extend(more.into_iter().map(|what| Remark {
+        place: place.to_owned(),
+        what,
+    }));
+    parts.remove("limit")
+}
+
+/// Returns a table as it is, or as a comment.
+fn uncommented_if(is_served: bool, table: String) -> String {
+    if is_served {
+        return table;
     }
-    match &name[..end] {
-        "" => "guest".to_owned(),
-        name => name.to_owned(),
-    }
+    let commented = |line: &str| match line.strip_prefix('#') {
+        Some(_) => format!("{line}\n"),
+        None => format!("#{line}\n"),
+    };
+    table.lines().map(commented).collect()
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use tidegate_config::objective_view::limit_view;
+use tidegate_core::objective::Limit;
 use tidegate_server::config::{self, objective};
 
 use super::guest::Guest;
@@ -68,14 +70,8 @@ struct Imported {
 }
 
 fn imported(guests: &[Guest]) -> Imported {
-    let mut names = TakenNames::default();
-    let mut text = complete("disk0");
-    let mut remarks = Vec::new();
-    for guest in guests {
-        let mut made = guest.tables(None, &mut names);
-        text += &made.tables.join("\n");
-        remarks.extend(made.remarks.drain(..).map(|remark| remark.to_string()));
-    }
+    let (text, remarks) = tables(guests, None, true);
+    let remarks: Vec<String> = remarks.iter().map(Remark::to_string).collect();
     let loaded = config::parse(&text, "import.toml", Path::new("/"));
     let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     for remark in &remarks {
@@ -105,17 +101,33 @@ impl Imported {
         Value::Object(parts)
     }
 
+    fn disks(&self, vm: &str) -> &[config::DiskConfig] {
+        let mut vms = self.config.vms.iter();
+        &vms.find(|known| known.name == vm).expect("a VM").disks
+    }
+
     fn paths(&self, vm: &str) -> Vec<&str> {
-        let vm = self
-            .config
-            .vms
-            .iter()
-            .find(|known| known.name == vm)
-            .expect("a VM");
-        let disks = vm.disks.iter();
+        let disks = self.disks(vm).iter();
         disks
             .map(|disk| disk.path.as_deref().and_then(Path::to_str).expect("text"))
             .collect()
+    }
+
+    /// The limit of each disk, and the group whose limit it shares.
+    fn disk_limits(&self, vm: &str) -> Vec<(Value, Option<&str>)> {
+        let disks = self.disks(vm).iter();
+        disks
+            .map(|disk| (limit_json(&disk.limit), disk.limit_group.as_deref()))
+            .collect()
+    }
+
+    /// Limit groups of the device by their names.
+    fn groups(&self) -> Value {
+        let groups = self.config.devices[0].limit_groups.iter();
+        groups
+            .map(|group| (group.name.clone(), limit_json(&group.limit)))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
     }
 
     fn assert_remark(&self, parts: &[&str]) {
@@ -128,29 +140,38 @@ impl Imported {
     }
 }
 
+fn limit_json(limit: &Limit) -> Value {
+    serde_json::to_value(limit_view(limit)).expect("JSON")
+}
+
 fn limit(total: Value, read: Value, burst: Value) -> Value {
     json!({ "total": total, "read": read, "write": null, "burst": burst })
 }
 
 #[test]
-fn a_domain_becomes_a_vm_for_each_limit_in_one_weight_group() {
+fn a_domain_becomes_a_vm_whose_disks_have_its_limits() {
     let found = imported(&[libvirt::read(&input("web.xml", DOMAIN)).expect("a domain")]);
     let names: Vec<_> = found.config.vms.iter().map(|vm| vm.name.as_str()).collect();
-    assert_eq!(names, ["web-vda", "web-data"], "{}", found.text);
+    assert_eq!(names, ["web"], "{}", found.text);
+    assert_eq!(found.objective("web"), json!({ "weight": 800 }));
     let burst = json!({ "total": "2000 IOPS @ 16 KiB", "read": null, "write": null,
         "length": "10 s" });
+    let of_vda = limit(json!("500 IOPS @ 16 KiB, 40 MB/s"), Value::Null, burst);
+    let in_data = (Value::Null, Some("web-data"));
     assert_eq!(
-        found.objective("web-vda"),
-        json!({ "limit": limit(json!("500 IOPS @ 16 KiB, 40 MB/s"), Value::Null, burst),
-            "group": { "name": "web", "weight": 800 } })
+        found.disk_limits("web"),
+        [(of_vda, None), in_data.clone(), in_data],
+        "{}",
+        found.text
     );
+    let of_data = limit(Value::Null, json!("100 IOPS"), Value::Null);
+    assert_eq!(found.groups(), json!({ "web-data": of_data }));
     assert_eq!(
-        found.objective("web-data"),
-        json!({ "limit": limit(Value::Null, json!("100 IOPS"), Value::Null),
-            "group": { "name": "web", "weight": 800 } })
+        found.paths("web"),
+        ["/srv/vms/web \"1\".raw", "/dev/vg0/a", "/srv/vms/b.raw"]
     );
-    assert_eq!(found.paths("web-vda"), ["/srv/vms/web \"1\".raw"]);
-    assert_eq!(found.paths("web-data"), ["/dev/vg0/a", "/srv/vms/b.raw"]);
+    let exports: Vec<_> = found.config.disks().map(|(_, disk)| &disk.export).collect();
+    assert_eq!(exports, ["web-vda", "web-vdb", "web-vdc"]);
     let read_only: Vec<_> = found
         .config
         .disks()
@@ -164,7 +185,7 @@ fn a_domain_becomes_a_vm_for_each_limit_in_one_weight_group() {
     );
     // The disk that cannot be served is there, as a comment.
     assert!(
-        found.text.contains("#[[vm]]\n#name = \"web\"\n"),
+        found.text.contains("#[[vm.disk]]\n#export = \"web-vdd\"\n"),
         "{}",
         found.text
     );
@@ -172,7 +193,70 @@ fn a_domain_becomes_a_vm_for_each_limit_in_one_weight_group() {
     found.assert_remark(&["web.xml:31 <shareable>"]);
     found.assert_remark(&["web.xml:33 <disk>", "rbd"]);
     found.assert_remark(&["web.xml:37 <disk>", "cdrom"]);
-    found.assert_remark(&["web.xml:1 <domain>", "weight group web"]);
+}
+
+#[test]
+fn limits_of_guests_are_theirs_alone() {
+    let text = "<domain><name>a</name>
+<blkiotune><device><path>/dev/sda</path><write_bytes_sec>9000</write_bytes_sec></device></blkiotune>
+<devices>
+<disk type='file'><source file='/N1.raw'/><target dev='vda'/>
+<iotune><total_iops_sec>50</total_iops_sec><group_name>g</group_name></iotune></disk>
+<disk type='file'><source file='/N2.raw'/><target dev='vdb'/>
+<iotune><total_iops_sec>50</total_iops_sec><group_name>g</group_name></iotune></disk>
+<disk type='file'><source file='/N3.raw'/><target dev='vdc'/>
+<iotune><total_iops_sec>7</total_iops_sec><group_name>h</group_name></iotune></disk>
+</devices></domain>";
+    let read = |name: &str, text: &str| libvirt::read(&input(name, text)).expect("a domain");
+    let [first, second] = ["a", "b"].map(|name| {
+        let text = text.replace("/N", &format!("/{name}"));
+        read(&format!("{name}.xml"), &text)
+    });
+    let nowhere = text.replace("type='file'", "type='network'");
+    let found = imported(&[first, second, read("c.xml", &nowhere)]);
+    let group = limit(json!("50 IOPS"), Value::Null, Value::Null);
+    assert_eq!(
+        found.groups(),
+        json!({ "a-g": group, "a-g-2": group }),
+        "{}",
+        found.text
+    );
+    // A group of one disk is that disk's limit.
+    let own = limit(json!("7 IOPS"), Value::Null, Value::Null);
+    for (vm, group) in [("a", Some("a-g")), ("a-2", Some("a-g-2"))] {
+        let limits = found.disk_limits(vm);
+        let shared = (Value::Null, group);
+        assert_eq!(limits, [shared.clone(), shared, (own.clone(), None)]);
+        assert_eq!(found.objective(vm)["limit"]["write"], "9 kB/s");
+    }
+    assert!(found.text.contains("#name = \"a-g-3\"\n"), "{}", found.text);
+}
+
+#[test]
+fn a_disk_that_guests_share_is_served_once() {
+    let text = "<domain><name>a</name><devices><disk type='file'><source file='/s.raw'/>
+<target dev='vda'/><shareable/></disk></devices></domain>";
+    let read = |name: &str| libvirt::read(&input(name, text)).expect("a domain");
+    let found = imported(&[read("a.xml"), read("b.xml")]);
+    assert_eq!(found.config.vms.len(), 1, "{}", found.text);
+    assert!(found.text.contains("#name = \"a-2\"\n"), "{}", found.text);
+    found.assert_remark(&["b.xml:1 <disk>", "a file is served once"]);
+}
+
+#[test]
+fn parts_of_a_configuration_have_their_limit_groups_first() {
+    let mut words = vec!["-name".to_owned(), "b".to_owned()];
+    for file in ["x", "y"] {
+        let drive =
+            format!("file=/{file}.raw,if=virtio,throttling.group=g,throttling.bps-read=9000");
+        words.extend(["-drive".to_owned(), drive]);
+    }
+    let (text, remarks) = tables(&[qemu::read(&words, "arguments")], Some("ssd"), false);
+    assert_eq!(remarks, []);
+    let begin = "# limit groups belong to the [[device]] of the disks: behind it, and before the \
+                 next [[device]]\n[[device.limit_group]]\nname = \"b-g\"\n\
+                 limit = { read = \"9 kB/s\" }\n\n[[vm]]\nname = \"b\"\ndevice = \"ssd\"\n";
+    assert!(text.starts_with(begin), "{text}");
 }
 
 #[test]
@@ -242,16 +326,23 @@ fn a_vm_of_proxmox_is_read_with_the_units_of_its_drives() {
     let found = imported(&[proxmox::read(&input("/etc/pve/100.conf", text), &storages)]);
     let burst = json!({ "total": null, "read": "2000 IOPS", "write": null, "length": "10 s" });
     assert_eq!(
-        found.objective("db-scsi0")["limit"],
-        json!({ "total": null, "read": "1000 IOPS, 104857.6 kB/s",
-            "write": "524.288 kB/s", "burst": burst }),
+        found.disk_limits("db"),
+        [
+            (
+                json!({ "total": null, "read": "1000 IOPS, 104857.6 kB/s",
+                    "write": "524.288 kB/s", "burst": burst }),
+                None
+            ),
+            (Value::Null, None),
+            (Value::Null, None),
+        ],
         "{}",
         found.text
     );
-    assert_eq!(found.paths("db-scsi0"), ["/dev/pve/vm-100-disk-0"]);
     assert_eq!(
         found.paths("db"),
         [
+            "/dev/pve/vm-100-disk-0",
             "/var/lib/vz/images/100/vm-100-disk-1.raw",
             "/dev/disk/by-id/ata-x"
         ]
@@ -282,13 +373,20 @@ fn a_command_line_of_qemu_is_read_in_all_its_notations() {
         -drive file=x.iso,media=cdrom -hda rbd:pool/image\n";
     let found = imported(&[qemu::read_file(&input("start.sh", text)).expect("closed")]);
     let total = limit(json!("500 IOPS @ 4 KiB"), Value::Null, Value::Null);
-    assert_eq!(found.objective("web-disk0")["limit"], total);
-    assert_eq!(found.paths("web-disk0"), ["/a,b.raw"]);
     let read = limit(Value::Null, json!("7 IOPS"), Value::Null);
-    assert_eq!(found.objective("web-g")["limit"], read);
-    assert_eq!(found.paths("web-g"), ["/c.raw", "/d.raw"]);
-    assert_eq!(found.objective("web-t")["limit"]["write"], "1 MB/s");
-    assert_eq!(found.paths("web-t"), ["/e.raw"]);
+    let write = json!({ "total": null, "read": null, "write": "1 MB/s", "burst": null });
+    assert_eq!(
+        found.paths("web"),
+        ["/a,b.raw", "/c.raw", "/d.raw", "/e.raw"],
+        "{}",
+        found.text
+    );
+    let in_g = (Value::Null, Some("web-g"));
+    assert_eq!(
+        found.disk_limits("web"),
+        [(total, None), in_g.clone(), in_g, (write, None)]
+    );
+    assert_eq!(found.groups(), json!({ "web-g": read }));
     found.assert_remark(&["start.sh: argument", "\"colour\" has no counterpart"]);
     found.assert_remark(&["\"-device\"", "lead back to each other"]);
     found.assert_remark(&["\"-hda\"", "\"rbd\" is no file"]);
