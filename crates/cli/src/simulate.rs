@@ -221,6 +221,7 @@ fn vm_spec(name: String, disk_size: u64, workload: Workload) -> VmSpec {
         disk_size,
         host: 0,
         disk_at: None,
+        parts: Vec::new(),
         workloads: vec![workload],
         delay: Delay::default(),
         cpu: Default::default(),
@@ -242,6 +243,7 @@ fn device_of(model: &catalogue::Entry, policy: Option<&PolicySpec>) -> Result<De
         bounded: true,
         exchange: Exchange::default(),
         path: scenario::Path::default(),
+        limit_groups: Vec::new(),
         distances: scenario::default_distances(),
     };
     device.put_on(model);

@@ -21,6 +21,7 @@ use crate::policy;
 use crate::section::Section;
 
 pub mod keys;
+pub mod limit_groups;
 
 /// Name of the default policy.
 pub const DEFAULT_POLICY: &str = match keys::POLICY.default {

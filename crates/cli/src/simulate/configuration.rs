@@ -16,7 +16,9 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{self, Config, DeviceConfig, DeviceKind, DiskConfig, VmConfig};
-use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, VmSpec};
+use tidegate_sim::scenario::{
+    self, DISK_ALIGNMENT, Delay, Device, DiskPart, Exchange, Scenario, VmSpec,
+};
 use tidegate_units::{format_bytes, format_duration};
 use tidegate_workload::read;
 use tidegate_workload::spec::{Flow, Mix, Rw, Sizes, Workload};
@@ -27,6 +29,8 @@ use super::Changes;
 const DEFAULT_DURATION: Nanos = Nanos::from_secs(10);
 /// Model of a device without any indication of its model.
 const DEFAULT_MODEL: &str = "ssd-sata-300gb";
+/// Unit in bytes of disks' first bytes where disks are shrunk: the largest block size.
+const SHRUNK_ALIGNMENT: u64 = 4096;
 /// Size in bytes of a disk whose size is not known.
 const DEFAULT_DISK: u64 = 10 << 30;
 
@@ -163,10 +167,6 @@ impl Converter<'_> {
             let disks = vm.disks.len();
             self.add_note(format!("{name}: the {disks} disks are simulated as one"));
         }
-        let is_limited = |disk: &DiskConfig| !disk.limit.is_none() || disk.limit_group.is_some();
-        if vm.disks.iter().any(is_limited) {
-            self.add_note(format!("{name}: limits of its disks are left out"));
-        }
         if vm.disks.iter().any(|disk| !disk.faults.is_empty()) {
             self.add_note(format!("{name}: fault rules are ignored"));
         }
@@ -184,6 +184,7 @@ impl Converter<'_> {
             objective: vm.objective,
             disk_size: joined_size(&sizes),
             disk_at: None,
+            parts: limited_parts(&vm.disks, &sizes),
             workloads,
             delay: Delay::default(),
             cpu: Default::default(),
@@ -242,7 +243,16 @@ impl Converter<'_> {
             let part = u128::from(vm.disk_size) * u128::from(capacity) / u128::from(needed);
             // Rounded down, so that all disks together still fit; a disk has at least one block.
             let part = part as u64 / DISK_ALIGNMENT * DISK_ALIGNMENT;
-            vm.disk_size = part.max(DISK_ALIGNMENT);
+            let (before, size) = (vm.disk_size, part.max(DISK_ALIGNMENT));
+            for part in &mut vm.parts {
+                let start = u128::from(part.start) * u128::from(size) / u128::from(before);
+                part.start = start as u64 / SHRUNK_ALIGNMENT * SHRUNK_ALIGNMENT;
+            }
+            // A disk of which less than a block is left has no requests.
+            vm.parts.reverse();
+            vm.parts.dedup_by_key(|part| part.start);
+            vm.parts.reverse();
+            vm.disk_size = size;
         }
         let (name, percent) = (&device.name, 100.0 * capacity as f64 / needed as f64);
         self.add_note(format!(
@@ -274,6 +284,25 @@ fn joined_size(sizes: &[u64]) -> u64 {
     let all = sizes.iter().fold(0, add);
     // A simulated disk has whole blocks of 4096 bytes, the largest block size.
     (all / 4096 * 4096).max(4096)
+}
+
+/// Returns the parts of a VM's joined disk that have limits of their own; none if no disk has any.
+fn limited_parts(disks: &[DiskConfig], sizes: &[u64]) -> Vec<DiskPart> {
+    let is_limited = |disk: &DiskConfig| !disk.limit.is_none() || disk.limit_group.is_some();
+    if !disks.iter().any(is_limited) {
+        return Vec::new();
+    }
+    let mut end: u64 = 0;
+    let parts = disks.iter().zip(sizes).map(|(disk, size)| {
+        let start = end.div_ceil(DISK_ALIGNMENT) * DISK_ALIGNMENT;
+        end = start.saturating_add(*size);
+        DiskPart {
+            start,
+            limit: disk.limit,
+            group: disk.limit_group.clone(),
+        }
+    });
+    parts.collect()
 }
 
 /// Returns the default workload, which saturates any device.
@@ -342,6 +371,7 @@ fn simulated(device: &DeviceConfig, model: &Entry, instead: Option<&PolicySpec>)
         bounded: true,
         exchange: Exchange::default(),
         path: scenario::Path::default(),
+        limit_groups: device.limit_groups.clone(),
         distances: scenario::default_distances(),
     };
     simulated.put_on(model);

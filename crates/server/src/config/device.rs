@@ -1,7 +1,7 @@
 //! `[[device]]`: medium of the disks, and scheduling.
 
+use tidegate_config::device::limit_groups::{self, LimitGroup};
 use tidegate_config::device::{self, Scheduling, keys as shared};
-use tidegate_config::objective::limit;
 use tidegate_config::{Field, Names, Section, library};
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
@@ -9,7 +9,7 @@ use tidegate_policies::policy::PolicySpec;
 use super::context::Context;
 use super::keys::device as keys;
 pub(crate) use super::keys::device::Kind;
-use super::{DeviceConfig, DeviceKind, LimitGroup};
+use super::{DeviceConfig, DeviceKind};
 
 /// Device as far as it could be read: enough to check its VMs even if the section has errors.
 #[derive(Clone, Default)]
@@ -74,8 +74,7 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     let model = model(&mut section, known.kind, context);
     let spec = model.as_ref().and_then(Option::as_ref).map(Entry::spec);
     known.capacity = spec.map(|spec| spec.capacity);
-    let tables = section.take_tables(keys::LIMIT_GROUPS.name);
-    let groups = limit_groups(&tables, &mut known.limit_groups);
+    let groups = limit_groups::read(&mut section, &mut known.limit_groups);
     known.policy = device::policy(&mut section);
     let policy = known.policy.clone();
     let scheduling = Scheduling::read(&mut section, policy, spec, context.library);
@@ -106,27 +105,6 @@ fn complete(
         limit_groups: limit_groups?,
         place: draft.field.place(),
     })
-}
-
-/// Reads the limits that disks share; their names are added to `known`, also of those with errors.
-/// `None` if there was an error, which has been reported.
-fn limit_groups(fields: &[Field<'_>], known: &mut Vec<String>) -> Option<Vec<LimitGroup>> {
-    let mut names = Names::default();
-    let read = fields.iter().map(|field| {
-        let field = field.labelled("limit_group");
-        let mut section = Section::with_keys(&field, &keys::LIMIT_GROUP)?;
-        let name = section.unique_name(&keys::GROUP_NAME, "limit group", &mut names);
-        known.extend(name.clone());
-        let limit = section.field(&keys::GROUP_LIMIT);
-        let limit = limit.and_then(|field| limit::alone(&field));
-        section.finish();
-        Some(LimitGroup {
-            name: name?,
-            limit: limit?,
-        })
-    });
-    let read: Vec<_> = read.collect();
-    read.into_iter().collect()
 }
 
 /// Returns the model of an emulated device, or `Some(None)` for other kinds. `None` if there was an

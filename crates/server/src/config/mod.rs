@@ -56,6 +56,7 @@ pub use recording::RecordingConfig;
 pub use schema::schema;
 pub use socket_owner::SocketOwner;
 pub use socket_template::SocketTemplate;
+pub use tidegate_config::device::limit_groups::LimitGroup;
 pub use tidegate_config::objective_view::objective_view;
 pub use tidegate_config::{
     ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, enforced_parts, objective,
@@ -364,15 +365,6 @@ pub struct DeviceConfig {
     pub limit_groups: Vec<LimitGroup>,
     /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
-}
-
-/// Limit that several disks of a device share.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LimitGroup {
-    /// Name, unique on the device.
-    pub name: String,
-    /// Limit of all its disks together.
-    pub limit: Limit,
 }
 
 /// Medium of a device's disks.

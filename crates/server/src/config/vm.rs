@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use tidegate_config::device::limit_groups;
 use tidegate_config::diagnostic::one_of;
 use tidegate_config::keys::KeyDefault;
 use tidegate_config::objective::limit;
 use tidegate_config::{Field, Library, Names, Section, document, enforced};
-use tidegate_core::objective::Limit;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_units as units;
 
@@ -326,14 +326,14 @@ fn disk(
     let incoming = section.flag(&keys::INCOMING);
     check_create(&section, create, kind, size, read_only);
     check_incoming(&section, incoming, &path, create, read_only);
-    let limit = section.value(&keys::DISK_LIMIT, Limit::NONE, limit::alone);
     let groups = device.map_or(&[][..], |device| &devices[device].limit_groups);
-    let limit_group = limit_group(&mut section, groups);
+    let limits = limit_groups::of_disk(&mut section, groups);
     let faults = fault::read_all(&section.take_tables(keys::FAULTS.name), size.flatten());
     section.finish();
     if let (Some(device), Some(Some(size))) = (device, size) {
         check_capacity(field, size, &devices[device], &mut seen.used[device]);
     }
+    let (limit, limit_group) = limits?;
     Some(DiskConfig {
         export: export?,
         path: path?,
@@ -344,28 +344,11 @@ fn disk(
         read_only: read_only?,
         incoming: incoming?,
         block_size: block_size?,
-        limit: limit?,
-        limit_group: limit_group?,
+        limit,
+        limit_group,
         faults: faults?,
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
-}
-
-/// Returns the name of the limit that a disk shares with others, `Some(None)` without one. `None`
-/// if there was an error, which has been reported.
-fn limit_group(section: &mut Section<'_>, groups: &[String]) -> Option<Option<String>> {
-    let Some(field) = section.field(&keys::DISK_LIMIT_GROUP) else {
-        return Some(None);
-    };
-    if groups.is_empty() {
-        field.error(
-            "its device has no limits that disks share",
-            "add to the device: [[device.limit_group]] with a name and a limit",
-        );
-        return None;
-    }
-    let names = groups.iter().map(String::as_str);
-    Some(Some(field.reference("limit group", names)?.to_owned()))
 }
 
 fn export(

@@ -66,6 +66,9 @@ impl DeviceSim {
             if let Some((_, client)) = vm.engine.take() {
                 let engine = self.hosts.engine_mut(vm.host);
                 engine.handle_disconnect(self.now, client);
+                for &(_, client) in &vm.parts {
+                    engine.handle_disconnect(self.now, client);
+                }
             }
         }
         // I/Os in transit or in the queue end without reaching the device.

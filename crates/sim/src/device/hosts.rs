@@ -3,8 +3,10 @@
 //! An engine knows nothing of the other hosts' requests. The device asks the engines for I/Os in
 //! turn.
 
+use crate::scenario::DiskPart;
+use tidegate_config::device::limit_groups::LimitGroup;
 use tidegate_core::device::DeviceSpec;
-use tidegate_core::engine::{DiskSpec, Engine};
+use tidegate_core::engine::{DiskSpec, Engine, EngineError, SharedLimitId};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, DeviceIo, Done, IoId, VmId};
 use tidegate_core::roles::Waits;
@@ -36,15 +38,27 @@ pub(super) struct Hosts {
     turn: usize,
     /// Index of each engine's VMs among the device's, by host and the slot of the VM's handle.
     vms: Vec<Vec<u32>>,
+    /// Limits that disks share, by host, with the names of the device's limit groups.
+    shared_limits: Vec<Vec<(String, SharedLimitId)>>,
 }
 
 impl Hosts {
-    /// Hosts with these engines, of which there is at least one.
-    pub(super) fn new(engines: Vec<Engine>) -> Hosts {
+    /// Hosts with these engines, of which there is at least one. Each keeps the limits of `groups`
+    /// for its own disks.
+    pub(super) fn new(mut engines: Vec<Engine>, groups: &[LimitGroup]) -> Hosts {
         assert!(!engines.is_empty(), "a device has at least one host");
+        let shared = |engine: &mut Engine| {
+            let mut vms = engine.vms_mut();
+            let added = groups.iter().map(|group| {
+                let id = vms.add_shared_limit(Nanos::ZERO, &group.limit);
+                (group.name.clone(), id.expect("the scenario was checked"))
+            });
+            added.collect()
+        };
         Hosts {
             turn: 0,
             vms: vec![Vec::new(); engines.len()],
+            shared_limits: engines.iter_mut().map(shared).collect(),
             engines,
         }
     }
@@ -93,6 +107,36 @@ impl Hosts {
         vms.resize(vms.len().max(id.index() + 1), u32::MAX);
         vms[id.index()] = vm;
         (id, client)
+    }
+
+    /// Adds a disk for each of the parts of a VM's disk that have limits of their own, and connects
+    /// to it.
+    pub(super) fn add_parts(
+        &mut self,
+        now: Nanos,
+        (host, vm): (usize, VmId),
+        whole: DiskSpec,
+        parts: &[DiskPart],
+    ) -> Box<[(u64, ClientId)]> {
+        let (engine, shared) = (&mut self.engines[host], &self.shared_limits[host]);
+        let connect = |part: &DiskPart| {
+            // Up to the end of the whole disk: a request may reach into the next part.
+            let spec = DiskSpec {
+                base: whole.base + part.start,
+                size: whole.size - part.start,
+                ..whole
+            };
+            let mut vms = engine.vms_mut();
+            let disk = vms.add_disk(vm, spec)?;
+            vms.limit_disk(now, disk, &part.limit)?;
+            let group = part.group.as_ref();
+            let group = group.and_then(|name| shared.iter().find(|(known, _)| known == name));
+            vms.share_limit(now, disk, group.map(|&(_, id)| id))?;
+            let client = engine.connect(disk).expect("the disk has just come");
+            Ok((part.start, client))
+        };
+        let connected: Result<_, EngineError> = parts.iter().map(connect).collect();
+        connected.expect("the scenario was checked")
     }
 
     /// Replaces the policy of every host.
@@ -196,7 +240,7 @@ mod tests {
     fn hosts(count: usize) -> Hosts {
         let policy = PolicySpec::named("fifo").expect("it is registered");
         let engine = || Engine::new(EngineConfig::default(), &policy).expect("it is sound");
-        Hosts::new((0..count).map(|_| engine()).collect())
+        Hosts::new((0..count).map(|_| engine()).collect(), &[])
     }
 
     #[test]

@@ -232,6 +232,8 @@ impl DeviceSim {
         let engine = self
             .hosts
             .add_vm(self.now, state.host, vm, served_as, details.disk);
+        let (host, whole, parts) = ((state.host, engine.0), details.disk, &details.parts);
+        state.parts = self.hosts.add_parts(self.now, host, whole, parts);
         state.engine = Some(engine);
         state.details.last_id = Some(engine.0);
         if let Some(recorder) = self.request_log.recorder() {

@@ -90,10 +90,11 @@ impl DeviceSim {
     fn hand_in(&mut self, slot: u32, since: Nanos) -> bool {
         let Pending { io, worker, .. } = *self.requests.get(slot);
         let vm = self.vms.vm_of_worker(worker);
-        let (_, client) = vm.engine.expect("only asked while its VM is there");
+        let connection = vm.connection(io.offset);
+        let (client, offset) = connection.expect("only asked while its VM is there");
         let request = Request {
             op: io.op,
-            offset: io.offset,
+            offset,
             len: io.len,
             fua: io.fua,
             keep_allocated: false,

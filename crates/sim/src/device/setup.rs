@@ -44,7 +44,7 @@ impl DeviceSim {
         let mut sim = DeviceSim {
             now: Nanos::ZERO,
             events: EventQueue::default(),
-            hosts: Hosts::new((0..hosts).map(engine).collect()),
+            hosts: Hosts::new((0..hosts).map(engine).collect(), &device.limit_groups),
             messages: Messages::new(device.exchange, seed, name),
             transport: Transport::new(device.path, seed, name, hosts),
             model: CountedModel::new(device.model.build(), &device.distances),

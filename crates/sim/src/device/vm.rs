@@ -3,7 +3,7 @@
 use super::per_second::PerSecond;
 use super::promises::PastPromises;
 use super::tally::Tally;
-use crate::scenario::{Delay, VmSpec};
+use crate::scenario::{Delay, DiskPart, VmSpec};
 use crate::seed::generator;
 use core::ops::Range;
 use rand_pcg::Pcg64Mcg;
@@ -21,6 +21,9 @@ use tidegate_workload::spec::Workload;
 pub(super) struct Vm {
     /// Handles in the host's engine; `None` while the VM is not there.
     pub(super) engine: Option<(VmId, ClientId)>,
+    /// Parts of the disk with limits of their own, by their first byte, each with the connection
+    /// that its requests take. Empty for most VMs, whose requests take the one of `engine`.
+    pub(super) parts: Box<[(u64, ClientId)]>,
     /// Host of the VM among those that share the device.
     pub(super) host: usize,
     /// Workers of the VM, as indices into the device's.
@@ -51,6 +54,8 @@ pub(super) struct Details {
     /// `true` for a process of the host.
     pub(super) background: bool,
     pub(super) disk: DiskSpec,
+    /// Parts of the disk with limits of their own.
+    pub(super) parts: Vec<DiskPart>,
     pub(super) workloads: Vec<Workload>,
     pub(super) objective: Objective,
     /// Promises that are not in force any more.
@@ -76,6 +81,7 @@ impl Vm {
     ) -> Vm {
         Vm {
             engine: None,
+            parts: Box::default(),
             host: spec.host as usize,
             workers,
             outstanding: 0,
@@ -99,6 +105,7 @@ impl Vm {
                     size: spec.disk_size,
                     read_only: false,
                 },
+                parts: spec.parts.clone(),
                 workloads: spec.workloads.clone(),
                 objective: spec.objective,
                 past: PastPromises::default(),
@@ -112,6 +119,15 @@ impl Vm {
     /// Handle in the host's engine; `None` while the VM is not there.
     pub(super) fn id(&self) -> Option<VmId> {
         self.engine.map(|(vm, _)| vm)
+    }
+
+    /// Connection for a request at byte `offset` of the VM's disk, and its byte there; `None` while
+    /// the VM is not there.
+    pub(super) fn connection(&self, offset: u64) -> Option<(ClientId, u64)> {
+        let (_, client) = self.engine?;
+        let behind = self.parts.partition_point(|&(start, _)| start <= offset);
+        let part = behind.checked_sub(1).map(|at| self.parts[at]);
+        Some(part.map_or((client, offset), |(start, client)| (client, offset - start)))
     }
 
     /// True while the VM is there and has requests outstanding.
@@ -202,6 +218,7 @@ mod tests {
             objective: Objective::default(),
             disk_size: 1 << 20,
             disk_at: None,
+            parts: Vec::new(),
             workloads: Vec::new(),
             delay,
             cpu: VmCpu::default(),

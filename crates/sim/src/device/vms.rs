@@ -184,6 +184,7 @@ mod tests {
                 objective: Objective::default(),
                 disk_size: 1 << 20,
                 disk_at: None,
+                parts: Vec::new(),
                 workloads: workloads.to_vec(),
                 delay: Delay::default(),
                 cpu: VmCpu::default(),

@@ -2,6 +2,7 @@
 //! with workloads are defined there.
 
 use tidegate_config::device::keys as shared;
+use tidegate_config::device::limit_groups::{DISK_LIMIT, DISK_LIMIT_GROUP, LIMIT_GROUPS};
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, joined};
 use tidegate_config::{frame, objective};
 use tidegate_core::time::Nanos;
@@ -73,8 +74,8 @@ const SCHEDULING: [KeyInfo; shared::SCHEDULING] =
     shared::scheduling("a name, or a table: [configuration.md](configuration.md#policies)");
 /// Keys of a device without those of simulated ones.
 const USUAL: [KeyInfo; 2 + shared::SCHEDULING] = joined(&[DEVICE_NAME, MODEL], &SCHEDULING);
-/// Keys that only a simulated device has.
-const SIMULATED: [KeyInfo; 3] = [DISTANCES, EXCHANGE, TRANSPORT];
+/// Keys that only a simulated device has, behind the limits that its disks share.
+const SIMULATED: [KeyInfo; 4] = [LIMIT_GROUPS, DISTANCES, EXCHANGE, TRANSPORT];
 
 /// `[[device]]`
 pub(super) const DEVICE: SectionInfo = SectionInfo {
@@ -250,7 +251,7 @@ pub(super) const AT: KeyInfo = optional(
 /// `[[vm.disk]]`
 pub(super) const DISK: SectionInfo = SectionInfo {
     name: "vm.disk",
-    keys: &[SIZE, AT],
+    keys: &[SIZE, AT, DISK_LIMIT, DISK_LIMIT_GROUP],
 };
 
 /// `[vm.objective]`: a scenario has no time of day, so there is no schedule.

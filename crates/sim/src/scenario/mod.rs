@@ -17,9 +17,10 @@ pub use schema::schema;
 
 use core::ops::Range;
 use tidegate_config::device::Scheduling;
+use tidegate_config::device::limit_groups::LimitGroup;
 use tidegate_config::frame::Frame;
 use tidegate_core::engine::{DeviceSpec, EngineConfig};
-use tidegate_core::objective::{Objective, ObjectiveError};
+use tidegate_core::objective::{Limit, Objective, ObjectiveError};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
@@ -63,6 +64,8 @@ pub struct Device {
     pub exchange: Exchange,
     /// Network between the device and its hosts.
     pub path: Path,
+    /// Limits that disks share. Each host keeps them by itself.
+    pub limit_groups: Vec<LimitGroup>,
     /// Upper bounds of distances between one I/O's end and the next one's start, in bytes,
     /// ascending: the report counts the I/Os up to each.
     pub distances: Vec<u64>,
@@ -108,6 +111,9 @@ pub struct VmSpec {
     /// First byte of the disk on the device, a multiple of [`DISK_ALIGNMENT`]; `None` places it
     /// behind the previous VM's disk.
     pub disk_at: Option<u64>,
+    /// Parts of the disk with limits of their own, in ascending order, the first one at byte 0;
+    /// empty: the disk has no limits.
+    pub parts: Vec<DiskPart>,
     /// Workloads.
     pub workloads: Vec<Workload>,
     /// Delay that virtualisation adds to each request.
@@ -118,6 +124,18 @@ pub struct VmSpec {
     pub arrives: Nanos,
     /// Time of removal, with whatever is outstanding; `None` if the VM stays.
     pub leaves: Option<Nanos>,
+}
+
+/// Part of a VM's disk with limits of its own, up to the next part: the disk of a VM with several,
+/// which are simulated behind each other. A request belongs to the part with its first byte.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskPart {
+    /// First byte on the VM's disk.
+    pub start: u64,
+    /// Limit of this part alone.
+    pub limit: Limit,
+    /// Name of the [limit group](Device::limit_groups) whose limit it shares.
+    pub group: Option<String>,
 }
 
 /// Delay that virtualisation adds to each request: exits, copies and wake-ups between the guest and
@@ -406,6 +424,35 @@ impl Scenario {
             .collect()
     }
 
+    /// Checks the parts of a VM's disk that have limits of their own.
+    fn check_parts(&self, vm: &VmSpec) -> Result<(), ScenarioError> {
+        let whole = |what: String| Err(ScenarioError::Whole(format!("{}: {what}", vm.name)));
+        let starts = vm.parts.iter().map(|part| part.start);
+        let ends = vm.parts.iter().skip(1).map(|part| part.start);
+        let ends = ends.chain([vm.disk_size]);
+        let is_ascending = starts.zip(ends).all(|(start, end)| start < end);
+        if !is_ascending || vm.parts.first().is_some_and(|first| first.start > 0) {
+            return whole("the parts of its disk do not follow each other".to_owned());
+        }
+        let groups = &self.devices[vm.device].limit_groups;
+        for part in &vm.parts {
+            let limited = Objective {
+                limit: part.limit,
+                ..Objective::default()
+            };
+            if let Err(source) = limited.validate() {
+                let vm = vm.name.clone();
+                return Err(ScenarioError::Objective { vm, source });
+            }
+            if let Some(name) = &part.group
+                && !groups.iter().any(|group| group.name == *name)
+            {
+                return whole(format!("its device has no limit group {name:?}"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_vm(&self, vm: &VmSpec) -> Result<(), ScenarioError> {
         let name = || vm.name.clone();
         if vm.leaves.is_some_and(|leaves| leaves <= vm.arrives) {
@@ -427,6 +474,7 @@ impl Scenario {
         if let Err(source) = vm.objective.validate() {
             return Err(ScenarioError::Objective { vm: name(), source });
         }
+        self.check_parts(vm)?;
         if let Some((_, what)) = cpu::not_allowed_with_pcpus(self.cpu.as_ref(), vm) {
             return Err(ScenarioError::Whole(format!("{}: {what}", name())));
         }

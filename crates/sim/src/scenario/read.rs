@@ -9,7 +9,7 @@ mod vms;
 use super::cpu;
 use super::distances::{self, default_distances};
 use super::{Action, Change, Device, Exchange, Path, Scenario, VmSpec, keys};
-use tidegate_config::device::Scheduling;
+use tidegate_config::device::{Scheduling, limit_groups};
 use tidegate_config::frame::FrameDraft;
 use tidegate_config::keys::KeyInfo;
 use tidegate_config::library::{self, Library};
@@ -133,6 +133,7 @@ fn read_device(
     });
     let spec = model.as_ref().map(|entry| entry.spec());
     let scheduling = Scheduling::read(&mut section, policy, spec, library);
+    let groups = limit_groups::read(&mut section, &mut Vec::new());
     let distances = section.value(&keys::DISTANCES, default_distances(), distances::read);
     let exchange = section.value(&keys::EXCHANGE, Exchange::default(), read_exchange);
     section.renamed("path", "transport");
@@ -145,6 +146,7 @@ fn read_device(
         bounded: true,
         exchange: exchange?,
         path: path?,
+        limit_groups: groups?,
         distances: distances?,
     })
 }

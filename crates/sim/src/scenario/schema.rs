@@ -47,6 +47,9 @@ loss = "20 %"
 delay = "1 ms"
 [device.transport]
 submit = "100 us"
+[[device.limit_group]]
+name = "logs"
+limit = "40 MB/s"
 [[vm]]
 name = "oltp"
 count = 2
@@ -87,6 +90,8 @@ name = "loads"
 [[vm.disk]]
 size = "100 GiB"
 at = "50 GiB"
+limit = { read = "300 IOPS" }
+limit_group = "logs"
 "#;
 
     /// Tables of workloads, of the last VM of [`DISKS`] or [`HOST`].

@@ -70,6 +70,7 @@ pub(super) fn read(
         bounded: true,
         exchange: Exchange::default(),
         path: Path::default(),
+        limit_groups: Vec::new(),
         distances: default_distances(),
     })
 }

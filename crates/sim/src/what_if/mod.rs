@@ -261,6 +261,7 @@ impl RecordedVm {
             background: self.background,
             objective,
             disk_size: self.disk_size,
+            parts: Vec::new(),
             disk_at: self.disk_at,
             workloads: vec![self.workload(duration)],
             delay: Delay::default(),

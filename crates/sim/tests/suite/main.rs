@@ -7,6 +7,7 @@ mod common;
 mod culprits;
 mod device_control;
 mod device_rows;
+mod disk_limits;
 mod fit;
 mod hosts;
 mod path;

@@ -127,6 +127,45 @@ fn a_configuration_is_simulated_as_it_stands() {
 }
 
 #[test]
+fn disks_of_a_configuration_keep_their_limits() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("tidegate.toml");
+    let simulate = |size: &str, workloads: &str| -> Value {
+        let text = format!(
+            "[[listen]]\nunix = \"nbd.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+             profile = \"nvme-1tb\"\npolicy = \"fifo\"\n[[device.limit_group]]\n\
+             name = \"logs\"\nlimit = \"300 IOPS\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\n\
+             size = \"{size}\"\nlimit_group = \"logs\"\n[[vm.disk]]\nexport = \"a-data\"\n\
+             size = \"{size}\"\nlimit = \"200 IOPS\"\n{workloads}[[vm]]\nname = \"b\"\n\
+             disk = [{{ size = \"2 GiB\", limit_group = \"logs\" }}]\n\
+             workload = [{{ rw = \"randread\", iodepth = 16 }}]\n"
+        );
+        std::fs::write(&file, text).expect("writable");
+        let path = file.display().to_string();
+        let (json, _) = both(&["sim", &path, "-o", "json", "--duration", "20 s"]);
+        serde_json::from_str(&json).expect("JSON")
+    };
+    let assert_near = |report: &Value, vm: usize, key: &str, expected: f64| {
+        let rate = report["vms"][vm][key].as_f64().expect("a rate");
+        assert!((rate / expected - 1.0).abs() < 0.05, "{key}: {rate}");
+    };
+    let report = simulate(
+        "8 GiB",
+        "[[vm.workload]]\nrw = \"randread\"\niodepth = 4\nsize = \"8 GiB\"\n\
+         [[vm.workload]]\nrw = \"randwrite\"\niodepth = 4\noffset = \"8 GiB\"\n",
+    );
+    assert_near(&report, 0, "read_iops", 150.0);
+    assert_near(&report, 0, "write_iops", 200.0);
+    assert_near(&report, 1, "iops", 150.0);
+    // Disks that are shrunk to the model are still two: random reads go to both alike, and wait for
+    // the slower one.
+    let random = "[[vm.workload]]\nrw = \"randread\"\niodepth = 32\n";
+    let report = simulate("4 TiB", random);
+    assert_near(&report, 0, "iops", 300.0);
+    assert_near(&report, 1, "iops", 150.0);
+}
+
+#[test]
 fn a_configuration_may_name_its_load() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("tidegate.toml");

@@ -1,8 +1,8 @@
 //! Keys of `[[device]]`.
 
 use tidegate_config::device::keys as shared;
+use tidegate_config::device::limit_groups::LIMIT_GROUPS;
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, joined, words};
-use tidegate_config::objective::limit;
 
 /// Media of a device's disks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,37 +47,6 @@ pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
     "of an emulated device: a name of the catalogue ([devices.md](devices.md)) or the path of a \
      `.toml` file",
 );
-
-/// Limits that disks share.
-pub(in crate::config) const LIMIT_GROUPS: KeyInfo = KeyInfo::new(
-    "limit_group",
-    KeyKind::Tables(&LIMIT_GROUP),
-    KeyDefault::Unset("none"),
-    "limits that several disks share, of one VM or of several \
-     ([configuration-limits.md](configuration-limits.md))",
-);
-
-/// Name of a limit that disks share.
-pub(in crate::config) const GROUP_NAME: KeyInfo = KeyInfo::new(
-    "name",
-    KeyKind::Name,
-    KeyDefault::Required("a name of its own: name = \"logs\""),
-    "unique on the device; disks name it as their `limit_group`",
-);
-/// Limit that disks share.
-pub(in crate::config) const GROUP_LIMIT: KeyInfo = KeyInfo::new(
-    "limit",
-    limit::VALUE,
-    KeyDefault::Required("the rate of all its disks together: limit = \"40 MB/s\""),
-    "maximum rate of all disks of the group together: a rate, or a table with the keys of \
-     `[vm.objective.limit]`",
-);
-
-/// `[[device.limit_group]]`
-pub(in crate::config) const LIMIT_GROUP: SectionInfo = SectionInfo {
-    name: "device.limit_group",
-    keys: &[GROUP_NAME, GROUP_LIMIT],
-};
 
 /// Keys of a served device alone, before those that a simulated one has as well.
 const OWN: [KeyInfo; 4] = [NAME, KIND, MODEL, LIMIT_GROUPS];

@@ -1,7 +1,7 @@
 //! Keys of `[[vm]]` and `[[vm.disk]]`.
 
+use tidegate_config::device::limit_groups::{DISK_LIMIT, DISK_LIMIT_GROUP};
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm, words};
-use tidegate_config::objective::limit;
 use tidegate_config::schedule;
 use tidegate_workload::read::keys::WORKLOAD;
 
@@ -156,22 +156,6 @@ pub(in crate::config) const INCOMING: KeyInfo = KeyInfo::flag(
     false,
     "wait for a guest that [migrates](vhost-user-migration.md) here: another host may have the \
      file until the guest's queues start, by vhost-user; only then it is locked, read and written",
-);
-/// Limit of a disk, beside that of its VM.
-pub(in crate::config) const DISK_LIMIT: KeyInfo = KeyInfo::new(
-    "limit",
-    limit::VALUE,
-    KeyDefault::Unset("none"),
-    "maximum rate of this disk, beside its VM's limit: a rate, or a table with the keys of \
-     `[vm.objective.limit]` ([configuration-limits.md](configuration-limits.md))",
-);
-/// Limit that a disk shares with others.
-pub(in crate::config) const DISK_LIMIT_GROUP: KeyInfo = KeyInfo::new(
-    "limit_group",
-    KeyKind::Name,
-    KeyDefault::Unset("none"),
-    "limit that it shares with other disks: the name of a \
-     [`[[device.limit_group]]`](configuration-limits.md#devicelimit_group) of its device",
 );
 /// Fault rules of a disk.
 pub(in crate::config) const FAULTS: KeyInfo = KeyInfo::new(

@@ -69,8 +69,11 @@ impl Reader<'_> {
         let count = section.number_if_any(&keys::COUNT);
         let device = device_index(&mut section, self.devices);
         let host = section.number(&keys::ON_HOST);
-        let disk = disk::read(&mut section, key);
-        let disk_size = disk.and_then(|disk| disk.size);
+        let on = device.and_then(|device| self.devices[device].as_ref());
+        let groups = on.map_or(&[][..], |device| &device.limit_groups);
+        let groups: Vec<_> = groups.iter().map(|group| group.name.clone()).collect();
+        let disk = disk::read(&mut section, key, &groups);
+        let disk_size = disk.as_ref().and_then(|disk| disk.size);
         let objective = self.objective(&mut section, device, background);
         let delay = if background {
             // No virtualisation lies between a process of the host and its disk.
@@ -85,6 +88,7 @@ impl Reader<'_> {
         section.finish();
         // Only now: all keys above have been read, and all mistakes in them reported.
         let (arrives, leaves) = stay?;
+        let disk = disk?;
         let vm = VmSpec {
             name: name?,
             device: device?,
@@ -92,7 +96,8 @@ impl Reader<'_> {
             background,
             objective: objective?,
             disk_size: disk_size?,
-            disk_at: disk?.at?,
+            disk_at: disk.at?,
+            parts: disk.parts?,
             workloads: workloads?,
             delay: delay?,
             cpu: cpu?,
