@@ -427,6 +427,10 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     let persisted = PersistedVms::apply_store(&mut config, &mut warnings);
     warnings.extend(feasibility::warnings(&config.devices, &config.vms));
     warnings.extend(feasibility::best_effort_warnings(&config.vms));
+    warnings.extend(feasibility::disk_limit_warnings(
+        &config.devices,
+        &config.vms,
+    ));
     if out.is_json() {
         let vm = |vm: &'_ VmConfig| {
             let device = &config.devices[vm.device];
