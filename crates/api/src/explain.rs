@@ -63,6 +63,12 @@ pub struct Diagnosis {
     /// The VM has a reservation.
     #[serde(default)]
     pub reserved: bool,
+    /// The VM has a limit, beside those of its disks.
+    #[serde(default)]
+    pub limited: bool,
+    /// NBD export names of the VM's disks with limits, their own or shared; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limited_disks: Vec<String>,
     /// The promises of the VM's device do not fit it together at the time of the answer.
     #[serde(default)]
     pub promises_unfit: bool,

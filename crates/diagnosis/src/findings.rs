@@ -89,6 +89,8 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
         missed: victim.now.missed.clone(),
         device: None,
         reserved: victim.reserved,
+        limited: false,
+        limited_disks: Vec::new(),
         promises_unfit: false,
         findings: context.findings(&parts),
         gaps: context.gaps(),

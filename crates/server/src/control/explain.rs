@@ -206,11 +206,16 @@ impl<P: Plane> Api<P> {
             _ => DeviceFacts::default(),
         };
         let config = self.plane.vm(vm);
-        let reserved = config.is_some_and(|vm| {
-            let objective = vm.promised_at(now.timestamp());
-            objective.reservation != Default::default()
-        });
+        let objective = config.as_ref().map(|vm| *vm.promised_at(now.timestamp()));
+        let objective = objective.unwrap_or_default();
+        let reserved = !objective.reservation.is_none();
         let mut diagnosis = episode.diagnose(vm, reserved, &neighbours, &device);
+        diagnosis.limited = !objective.limit.is_none() || !objective.target.is_none();
+        let disks = config.iter().flat_map(|vm| &vm.disks);
+        diagnosis.limited_disks = disks
+            .filter(|disk| !disk.limit.is_none() || disk.limit_group.is_some())
+            .map(|disk| disk.export.clone())
+            .collect();
         diagnosis.device = place.as_ref().map(|place| place.name.clone());
         // A VM that was removed meanwhile has no present state.
         let present = self.vm_snapshot(vm).await.ok();

@@ -136,11 +136,13 @@ fn candidates(diagnosis: &Diagnosis) -> Vec<Vec<Change>> {
                 let objective = json!({"reservation": format!("{iops} IOPS")});
                 groups.push(vec![change(&diagnosis.vm, objective, words)]);
             }
-            Remedy::RaiseLimit => {
+            // Recordings do not have the limits of disks.
+            Remedy::RaiseLimit if diagnosis.limited || diagnosis.limited_disks.is_empty() => {
                 let words = format!("no limit on `{}`", diagnosis.vm);
                 groups.push(vec![change(&diagnosis.vm, json!({"limit": null}), words)]);
             }
             Remedy::Reserve { .. }
+            | Remedy::RaiseLimit
             | Remedy::LessLoad
             | Remedy::CheckDevice
             | Remedy::OtherPolicy => {}
