@@ -64,6 +64,8 @@ pub(crate) mod mark {
     pub(crate) const SAMPLED: u8 = 1;
     /// The request waited before it was taken; the time is kept beside the slots.
     pub(crate) const WAITED_OUTSIDE: u8 = 2;
+    /// Limits of its disk held the request; the time is kept beside the slots.
+    pub(crate) const HELD: u8 = 4;
 }
 
 /// Reasons for which a lane is closed: bits of [`Vm::shut`].
@@ -235,6 +237,22 @@ impl Cold {
         self.marks |= mark::WAITED_OUTSIDE;
     }
 
+    /// Moves the arrival to the present, when the limits of its disk let the request go: it arrives
+    /// for the scheduler, and its first wait begins. Time before it was taken stays before the
+    /// arrival's wait. Returns the time for which it was held, to be kept beside the slots.
+    pub(crate) fn released(&mut self, now: Nanos, shut: Nanos, deliberate: Nanos) -> Nanos {
+        debug_assert_eq!(
+            self.outstanding, 0,
+            "a request is released while a part of it is in flight"
+        );
+        let held = Nanos(self.waited(now));
+        self.arrived += held;
+        (self.regulated, self.deliberate) = (0, 0);
+        self.begin_wait(shut, deliberate);
+        self.marks |= mark::HELD;
+        held
+    }
+
     /// Ends the wait of a flush, which nothing holds back but the device: its lane's gate and
     /// deliberate waits do not matter.
     pub(crate) fn end_flush_wait(&mut self) {
@@ -344,7 +362,8 @@ impl Cold {
     }
 
     /// Returns the account, once nothing of the request waits or is in flight. A time before
-    /// admission is still in the device's: see [`Cold::waited_outside`].
+    /// admission is still in the device's ([`Cold::waited_outside`]); one for which limits of its
+    /// disk held it is missing ([`Cold::released`]).
     pub(crate) fn account(&self, now: Nanos) -> Account {
         debug_assert_eq!(
             self.outstanding, 0,

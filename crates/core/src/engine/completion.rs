@@ -1,8 +1,9 @@
 //! Completions and disconnects: which requests are answered, and which go again.
 
+use super::Engine;
 use super::directory::LeftClient;
+use super::disk_limits::{self, DiskLimits};
 use super::in_flight::{end_shares, mark};
-use super::{Engine, disk_limits};
 use crate::attainment::Circumstances;
 use crate::interference::{Answered, Interference, KnownWait};
 use crate::roles::{Event, Interests};
@@ -82,7 +83,8 @@ fn circumstances(
     }
 }
 
-/// Returns the account of an answered request, complete also where it waited before it was taken.
+/// Returns the account of an answered request since it arrived for the scheduler, complete also
+/// where it waited before it was taken.
 fn account_of(interference: &Interference, slot: u32, cold: &Cold, now: Nanos) -> Account {
     let mut account = cold.account(now);
     if cold.marks & request_mark::WAITED_OUTSIDE != 0 {
@@ -92,15 +94,15 @@ fn account_of(interference: &Interference, slot: u32, cold: &Cold, now: Nanos) -
     account
 }
 
-/// Returns the account of an answered request that has marks, and ends its sample.
+/// Returns the whole account of an answered request that has marks, and ends its sample.
 #[cold]
 #[inline(never)]
 fn end_marked(
-    interference: &mut Interference,
+    (interference, limits): (&mut Interference, Option<&mut DiskLimits>),
     (slot, hot, cold): (u32, &Hot, &Cold),
     (now, device): (Nanos, &DeviceStats),
 ) -> Account {
-    let account = account_of(interference, slot, cold, now);
+    let mut account = account_of(interference, slot, cold, now);
     if cold.marks & request_mark::SAMPLED != 0 {
         let answered = Answered {
             request: slot,
@@ -114,7 +116,28 @@ fn end_marked(
         let times = [now, device.idle_time(now)];
         interference.end(times, device.seeks, &answered);
     }
+    if cold.marks & request_mark::HELD != 0
+        && let Some(limits) = limits
+    {
+        account.regulated += limits.held_until_answer(hot.id(slot));
+    }
     account
+}
+
+/// Tells the roles of the last answer. For them, a request that limits of its disk held arrived
+/// when they let it go.
+#[cold]
+#[inline(never)]
+fn emit_answer_of_held(engine: &mut Engine, held: Nanos) {
+    let Some(&done) = engine.done.last() else {
+        return;
+    };
+    let mut account = done.account;
+    account.regulated = account.regulated.since(held);
+    let done = Done { account, ..done };
+    engine
+        .active
+        .emit(&mut engine.view, &Event::Answered(&done));
 }
 
 /// Enters the I/O in a slot, which has ended, into the trail of ended I/Os.
@@ -214,7 +237,11 @@ fn answered(engine: &mut Engine, booked: &Booked) {
     if engine.active.hears(Interests::ANSWERED)
         && let Some(done) = engine.done.last()
     {
-        engine.active.emit(&mut engine.view, &Event::Answered(done));
+        let limits = engine.disk_limits.as_ref();
+        match limits.and_then(|limits| limits.held_before_answer(done.req)) {
+            None => engine.active.emit(&mut engine.view, &Event::Answered(done)),
+            Some(held) => emit_answer_of_held(engine, held),
+        }
     }
     if booked.transfer_done {
         transfer_done(engine, booked.vm);
@@ -454,7 +481,10 @@ impl Engine {
         let outcome = cold.error.map_or(Ok(()), Err);
         let account = match cold.marks {
             0 => cold.account(now),
-            _ => end_marked(&mut self.interference, (slot, this, cold), (now, device)),
+            _ => {
+                let parts = (&mut self.interference, self.disk_limits.as_deref_mut());
+                end_marked(parts, (slot, this, cold), (now, device))
+            }
         };
         // A client's own memory is no budget's: the frontend returns nothing for it.
         let holds = this.flags & flag::HOLDS != 0 && !client.own_memory;

@@ -1,11 +1,15 @@
 //! Limits of single disks, and limits that disks share.
 
+use std::sync::mpsc::Sender;
+
 use crate::common::{Driver, Guest, World, assert_below, config, policy};
 use tidegate_core::engine::SharedLimitId;
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{Done, IoError, Op, Request};
+use tidegate_core::roles::{Controller, Event, Interests, Knobs, Roles};
 use tidegate_core::time::Nanos;
+use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 
 const SECOND: u64 = 1_000_000_000;
@@ -312,6 +316,96 @@ fn time_before_a_limit_counts_as_held_by_a_limit() {
         (Nanos::ZERO, Nanos::ZERO)
     );
     assert_eq!(account.device, Nanos::from_millis(3));
+}
+
+/// Controller that sends the latency of each answer.
+struct Listener(Sender<Nanos>);
+
+impl Controller for Listener {
+    fn interests(&self) -> Interests {
+        Interests::ANSWERED
+    }
+    fn on_event(&mut self, _: &View, event: &Event, _: &mut Knobs) {
+        if let Event::Answered(done) = event {
+            self.0.send(done.account.total()).expect("heard");
+        }
+    }
+    fn next_timer(&self) -> Nanos {
+        Nanos::MAX
+    }
+    fn on_timer(&mut self, _: &View, _: &mut Knobs) {}
+}
+
+#[test]
+fn for_roles_a_request_arrives_when_its_limit_lets_it_go() {
+    let mut driver = Driver::new(config(1, 0), &policy("fifo"));
+    let (tell, told) = std::sync::mpsc::channel();
+    driver.engine.wrap_roles(driver.now, move |roles| Roles {
+        controller: Some(Box::new(Listener(tell.clone()))),
+        ..roles
+    });
+    let limited = driver.guest(&Objective::default());
+    let free = driver.guest(&Objective::default());
+    let set = (driver.engine.vms_mut()).limit_disk(driver.now, limited.disk, &iops(10));
+    set.expect("the disk is there");
+    let ms = Nanos::from_millis;
+    let ask = |driver: &mut Driver, guest: Guest, tag: u64| {
+        let request = Request::read(tag << 20, 4096, tag);
+        driver.request(guest.client, request).expect("taken");
+    };
+    ask(&mut driver, limited, 0);
+    let first = driver.start().expect("goes at once");
+    driver.pass(ms(3));
+    driver.end(&first, Ok(()));
+    driver.pass(ms(2));
+    ask(&mut driver, limited, 1);
+    assert!(driver.start().is_none(), "it has to wait until 100 ms");
+    driver.pass(ms(93));
+    ask(&mut driver, free, 2);
+    let beside = driver.start().expect("goes at once");
+    driver.pass(ms(2));
+    // Now the limit lets it go, and the device is busy for another millisecond.
+    driver.pass(ms(1));
+    driver.end(&beside, Ok(()));
+    let held = driver.start().expect("its time has come");
+    driver.pass(ms(3));
+    driver.end(&held, Ok(()));
+    assert_eq!(held.arrived, first.arrived + ms(100));
+    let account = driver.answers().last().expect("answered").account;
+    let times = [account.regulated, account.queued, account.device];
+    assert_eq!(times, [ms(95), ms(1), ms(3)]);
+    let told: Vec<_> = told.try_iter().collect();
+    assert_eq!(told, [ms(3), ms(3), ms(4)]);
+}
+
+/// A deadline counts from when the limit lets a request go, so one that was held for long is not
+/// served before one that has waited at the device for longer.
+#[test]
+fn a_held_request_does_not_overtake_by_its_age() {
+    let spec = policy("edf");
+    let mut driver = Driver::new(config(1, 0), &spec);
+    let limited = driver.guest(&Objective::default());
+    let free = driver.guest(&Objective::default());
+    let set = (driver.engine.vms_mut()).limit_disk(driver.now, limited.disk, &iops(10));
+    set.expect("the disk is there");
+    for tag in 0..2 {
+        let request = Request::read(tag << 20, 4096, tag);
+        driver.request(limited.client, request).expect("taken");
+    }
+    let first = driver.start().expect("goes at once");
+    driver.pass(Nanos::from_millis(99));
+    for tag in 2..4 {
+        let request = Request::read(tag << 20, 4096, tag);
+        driver.request(free.client, request).expect("taken");
+    }
+    driver.pass(Nanos::from_millis(2));
+    driver.end(&first, Ok(()));
+    let mut order = vec![];
+    while let Some(io) = driver.start() {
+        order.push(io.vm);
+        driver.end(&io, Ok(()));
+    }
+    assert_eq!(order, [free.vm, free.vm, limited.vm]);
 }
 
 #[test]

@@ -9,8 +9,9 @@
 //! As in QEMU's throttle groups, disks that share a limit take turns, one request each; reads and
 //! writes wait for themselves. Flushes pass freely and cost nothing. A request is charged whole
 //! when it passes. The scheduler knows nothing of what waits here: its roles hear of a request, and
-//! the counters of [`View`](crate::view::View) have it, when it has passed. Its time of arrival
-//! stays that at which it came. Disks without limits cost one test of a flag.
+//! the counters of [`View`](crate::view::View) have it, when it has passed, and that is its time of
+//! arrival. The time for which it was held is kept here until it is answered, and then counts as
+//! held by a limit. Disks without limits cost one test of a flag.
 
 mod requests;
 
@@ -24,7 +25,7 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::objective::Limit;
 use tidegate_base::pace::FirstServed;
-use tidegate_base::request::{Lane, Op};
+use tidegate_base::request::{Lane, Op, ReqId};
 use tidegate_base::slab::{NIL, Slab};
 use tidegate_base::time::Nanos;
 
@@ -112,6 +113,11 @@ pub(super) struct DiskLimits {
     released: u64,
     /// Number of waiting requests by slot of the VM.
     waiting: Vec<u32>,
+    /// Time for which a request was held, by its slot: of those with the mark
+    /// [`HELD`](crate::slots::mark::HELD).
+    held: Vec<Nanos>,
+    /// Last answered request that was held, with the time.
+    answered: Option<(ReqId, Nanos)>,
 }
 
 /// Timers by slot and lane.
@@ -275,6 +281,31 @@ impl DiskLimits {
             );
             *of_disk = None;
         }
+    }
+
+    /// Makes room for `requests` slots, so that a request that is held allocates nothing.
+    pub(super) fn make_room(&mut self, requests: usize) {
+        if self.held.len() < requests {
+            self.held.resize(requests, Nanos::ZERO);
+        }
+    }
+
+    /// Keeps the time for which the request in a slot was held.
+    pub(super) fn keep_held(&mut self, slot: u32, time: Nanos) {
+        self.held[slot as usize] = time;
+    }
+
+    /// Returns the time for which a request, which is answered now, was held.
+    pub(super) fn held_until_answer(&mut self, request: ReqId) -> Nanos {
+        let held = self.held[request.index()];
+        self.answered = Some((request, held));
+        held
+    }
+
+    /// Returns the time for which the request that was answered last was held; `None`: it was not.
+    pub(super) fn held_before_answer(&self, request: ReqId) -> Option<Nanos> {
+        let (answered, held) = self.answered?;
+        (answered == request).then_some(held)
     }
 
     /// Number of a VM's requests that wait for limits of its disks.

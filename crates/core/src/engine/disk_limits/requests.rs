@@ -46,7 +46,8 @@ pub(in crate::engine) fn release_due(engine: &mut Engine) {
 }
 
 /// Counts the arrival of a request that its disk's limits let go, or that is cancelled: for the
-/// scheduler it arrives now. The time until now counts as held by a limit.
+/// scheduler it arrives now. The time until now is kept, and counts as held by a limit in the
+/// request's answer.
 fn arrive(engine: &mut Engine, slot: u32) {
     let deliberate = engine.view.queues.deliberate_time();
     let Queues {
@@ -59,7 +60,10 @@ fn arrive(engine: &mut Engine, slot: u32) {
     let (hot, cold) = (&reqs.hot[slot as usize], &mut reqs.cold[slot as usize]);
     let (vm, op) = (hot.vm, hot.op);
     let of_vm = &mut vms[vm as usize];
-    cold.admitted(*now, of_vm.shut_time(op.lane(), *now), deliberate);
+    let held = cold.released(*now, of_vm.shut_time(op.lane(), *now), deliberate);
+    if let Some(limits) = &mut engine.disk_limits {
+        limits.keep_held(slot, held);
+    }
     let ledger = &mut engine.view.ledgers[vm as usize];
     let splitting = engine.control.splitting.as_deref_mut();
     // Whether it continues another one does not matter: requests that are paced do not merge.

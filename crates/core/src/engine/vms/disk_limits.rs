@@ -118,6 +118,7 @@ impl VmsMut<'_> {
         }
         engine.view.queues.advance(now);
         let limits = engine.disk_limits.get_or_insert_default();
+        limits.make_room(engine.view.queues.reqs.hot.len());
         change(limits, engine.view.queues.now, disk.index);
         engine
             .directory
