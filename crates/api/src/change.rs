@@ -146,6 +146,30 @@ pub enum LimitValue {
     Rates(LimitChange),
 }
 
+/// Body of `PATCH /v1/vms/{name}/disks/{export}/limits`: a merge patch of a disk's limits.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskLimitsChange {
+    /// Limit of the disk, beside that of its VM.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<LimitValue>)]
+    pub limit: Change<LimitValue>,
+    /// Name of a `[[device.limit_group]]` whose limit it shares with other disks.
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[schema(value_type = Option<String>)]
+    pub limit_group: Change<String>,
+}
+
+/// Body of `PATCH /v1/devices/{name}/limit_groups/{group}`: a merge patch of a limit that disks
+/// share.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupLimitChange {
+    /// Limit of all disks of the group together.
+    #[schema(value_type = Option<LimitValue>)]
+    pub limit: Change<LimitValue>,
+}
+
 /// Change of a [`BurstView`](crate::objective::BurstView).
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::objective::LimitView;
 use crate::policy::PolicyView;
 use crate::vm::PartView;
 
@@ -81,10 +82,22 @@ pub struct DeviceView {
     /// NBD export names of disks with fault rules; absent where no disk has any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks_with_faults: Vec<String>,
+    /// Limits that disks share; absent where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limit_groups: Vec<LimitGroupView>,
     /// Parts of the VMs' objectives that the policy in force does not enforce.
     pub not_enforced: Vec<DevicePart>,
     /// Clock of the device's event loop, in nanoseconds, when the state was read.
     pub taken_at_ns: u64,
+}
+
+/// Limit that disks of a device share.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LimitGroupView {
+    /// Name of the group, which its disks have as their `limit_group`.
+    pub name: String,
+    /// Limit of all its disks together; `null` while it is lifted.
+    pub limit: Option<LimitView>,
 }
 
 /// Feasibility of all promises on a device together.
@@ -243,6 +256,7 @@ mod tests {
             learnt_costs: None,
             vms: vec!["oltp".to_owned()],
             disks_with_faults: Vec::new(),
+            limit_groups: Vec::new(),
             not_enforced: Vec::new(),
             taken_at_ns: 8,
         }

@@ -13,7 +13,7 @@ pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use jiff::Timestamp;
 use tidegate_core::attainment::PartRecord;
 use tidegate_core::learnt_state::Blob;
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_recording::DeviceFacts;
 use tokio::sync::{mpsc, oneshot};
@@ -77,6 +77,33 @@ impl std::fmt::Debug for LoopCall {
     }
 }
 
+/// Change of limits of disks.
+#[derive(Debug)]
+pub enum LimitChange {
+    /// Replaces the limits of a disk.
+    Disk {
+        /// Name of the VM.
+        vm: String,
+        /// NBD export name of the disk.
+        export: String,
+        /// Limit of the disk alone.
+        limit: Box<Limit>,
+        /// Name of the limit group whose limit it shares.
+        group: Option<String>,
+        /// Channel for the VM's snapshot after the change.
+        reply: Reply<VmSnapshot>,
+    },
+    /// Replaces a limit that disks share.
+    Group {
+        /// Name of the limit group.
+        group: String,
+        /// Limit of all its disks together.
+        limit: Box<Limit>,
+        /// Channel for the device's snapshot after the change.
+        reply: Reply<DeviceSnapshot>,
+    },
+}
+
 /// Message to a device's event loop. A loop that has ended drops the channel of the answer.
 #[derive(Debug)]
 pub enum Command {
@@ -108,6 +135,8 @@ pub enum Command {
         /// Channel for the device's snapshot after the change.
         reply: oneshot::Sender<Result<DeviceSnapshot, CommandError>>,
     },
+    /// Changes limits of disks.
+    ChangeLimits(LimitChange),
     /// Changes the fault rules of a disk.
     ChangeFaults {
         /// NBD export name of the disk.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs, Subcommand, ValueHint};
 
+use super::limit_parts::LimitArgs;
 use super::objective_parts::PartArgs;
 use super::schedule::ScheduleCommand;
 use super::value::{DiskArg, parse_disk, parse_interval, parse_param, whole};
@@ -229,6 +230,28 @@ pub(crate) enum DeviceCommand {
         #[arg(add = completion::devices())]
         name: String,
     },
+    /// Change a limit that disks of a device share
+    #[command(
+        override_usage = "tidegate device limit <DEVICE> <GROUP> <LIMITS>",
+        after_help = "Only the rates that you name change, until the daemon stops. `tidegate \
+                      device show` has the groups of a device.\n\nExamples:
+  tidegate device limit nvme0 logs --limit \"40 MB/s\"
+  tidegate device limit nvme0 logs --limit none"
+    )]
+    Limit(Box<GroupLimitArgs>),
+}
+
+/// Options of `device limit`.
+#[derive(Debug, ClapArgs)]
+#[command(group = ArgGroup::new("change").required(true).multiple(true).args(LimitArgs::names()))]
+pub(crate) struct GroupLimitArgs {
+    /// Device name
+    #[arg(add = completion::devices())]
+    pub(crate) device: String,
+    /// Name of the limit group
+    pub(crate) group: String,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
 }
 
 #[derive(Debug, Subcommand)]

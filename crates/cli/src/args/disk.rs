@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
+use super::limit_parts::LimitArgs;
 use super::value::whole;
 use crate::completion;
 
@@ -19,6 +20,19 @@ pub(crate) enum DiskCommand {
   tidegate disk fault clear oltp"
     )]
     Fault(FaultCommand),
+    /// Change the limits of a disk, beside those of its VM
+    #[command(
+        override_usage = "tidegate disk set <EXPORT> <LIMITS> [--persist]",
+        after_help = "Only the limits that you name change. They hold until the daemon stops, with \
+                      --persist also after a restart, unless the VM is in the configuration: then \
+                      change them there. --limit-group names a [[device.limit_group]] of the \
+                      disk's device. docs/configuration-limits.md has what limits of disks \
+                      do.\n\nExamples:
+  tidegate disk set db-log --limit \"100 MB/s\"
+  tidegate disk set db-log --limit-write \"2000 IOPS\" --limit-group none
+  tidegate disk set db-log --limit none"
+    )]
+    Set(Box<DiskLimitArgs>),
     /// Forget a disk whose file is lost, so that an empty one may be created
     #[command(
         after_help = "With a [store] the daemon remembers the disks that it served. If the file of \
@@ -36,6 +50,24 @@ pub(crate) enum DiskCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+}
+
+/// Options of `disk set`.
+#[derive(Debug, ClapArgs)]
+#[command(group = ArgGroup::new("change").required(true).multiple(true)
+          .args(LimitArgs::names().chain(["limit_group"])))]
+pub(crate) struct DiskLimitArgs {
+    /// Export name of the disk
+    #[arg(add = completion::exports())]
+    pub(crate) export: String,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
+    /// Limit that the disk shares with others; none: none
+    #[arg(long, value_name = "NAME")]
+    pub(crate) limit_group: Option<String>,
+    /// Keep the change in the store, for after a restart
+    #[arg(long)]
+    pub(crate) persist: bool,
 }
 
 #[derive(Debug, Subcommand)]

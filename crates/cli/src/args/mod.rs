@@ -10,6 +10,7 @@ mod global;
 mod history;
 mod host;
 mod import;
+mod limit_parts;
 mod objective_parts;
 mod place;
 mod plan;
@@ -42,7 +43,7 @@ pub(crate) use daemon::{
     AddArgs, DeviceCommand, ImportArgs, ObjectiveArgs, PolicyCommand, RemoveArgs, ResizeArgs,
     StatsArgs, VmCommand,
 };
-pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
+pub(crate) use disk::{DiskCommand, DiskLimitArgs, FaultArgs, FaultCommand};
 pub(crate) use explain::{ExplainArgs, InterferenceArgs};
 pub(crate) use export::{AttachArgs, ExportCommand, LibvirtArgs, MachineArgs};
 pub(crate) use global::Global;

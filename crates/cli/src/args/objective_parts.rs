@@ -100,8 +100,18 @@ fn typed(flag: &FlagInfo, text: &str) -> Value {
     }
 }
 
+/// Returns the value that was given for a flag.
+pub(super) fn value_of(flag: &FlagInfo, matches: &ArgMatches) -> Option<Value> {
+    match flag.none {
+        NoneMeans::Weight => matches.get_one::<u32>(flag.name).map(|n| (*n).into()),
+        _ => matches
+            .get_one::<String>(flag.name)
+            .map(|text| typed(flag, text)),
+    }
+}
+
 /// Converts a flag of the registry into clap's argument.
-fn arg(flag: &'static FlagInfo) -> Arg {
+pub(super) fn arg(flag: &'static FlagInfo) -> Arg {
     let arg = Arg::new(flag.name).long(flag.name);
     let arg = arg.value_name(flag.value).help(flag.help);
     match flag.none {
@@ -127,15 +137,7 @@ impl Args for PartArgs {
 
 impl FromArgMatches for PartArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<PartArgs, Error> {
-        let value = |flag: &FlagInfo| -> Option<Value> {
-            match flag.none {
-                NoneMeans::Weight => matches.get_one::<u32>(flag.name).map(|n| (*n).into()),
-                _ => matches
-                    .get_one::<String>(flag.name)
-                    .map(|text| typed(flag, text)),
-            }
-        };
-        let typed = objective::flags().filter_map(|flag| Some((flag, value(flag)?)));
+        let typed = objective::flags().filter_map(|flag| Some((flag, value_of(flag, matches)?)));
         Ok(PartArgs(typed.collect()))
     }
 

@@ -1,6 +1,7 @@
 //! `tidegate device`: the devices that store disks.
 
 use anyhow::Result;
+use hyper::Method;
 use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView, SteppedDownView};
 use tidegate_api::query::percent_encode;
 use tidegate_api::recording::RecordingsView;
@@ -11,6 +12,7 @@ use tidegate_units::human::{bytes, count, duration, exact_bytes};
 use super::wording;
 use crate::args::DeviceCommand;
 use crate::client::{Client, read};
+use crate::objective_line;
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -19,6 +21,15 @@ pub(super) fn run(command: DeviceCommand, client: &Client, out: Output) -> Resul
         DeviceCommand::List => list(client, out),
         DeviceCommand::Show { name } => {
             let answer = client.get(&format!("/v1/devices/{}", percent_encode(&name)))?;
+            if out.is_json() {
+                return out.json(&answer);
+            }
+            Ok(out.table(&describe(&read(answer)?))?)
+        }
+        DeviceCommand::Limit(args) => {
+            let (device, group) = (percent_encode(&args.device), percent_encode(&args.group));
+            let path = format!("/v1/devices/{device}/limit_groups/{group}");
+            let answer = client.change(Method::PATCH, &path, &args.limit.change())?;
             if out.is_json() {
                 return out.json(&answer);
             }
@@ -86,6 +97,16 @@ fn list(client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&table)?)
 }
 
+/// Adds the VMs of a device, and the limits that their disks share.
+fn vm_properties(table: &mut Table, device: &DeviceView) {
+    table.property("VMs", device.vms.join(", "));
+    for group in &device.limit_groups {
+        let limit = group.limit.as_ref();
+        let limit = limit.map_or("none".into(), objective_line::limit);
+        table.property("limit group", format!("{}: {limit}", group.name));
+    }
+}
+
 /// Returns the table of a device's configuration and state.
 pub(super) fn describe(device: &DeviceView) -> Table {
     let mut table = Table::properties();
@@ -141,7 +162,7 @@ pub(super) fn describe(device: &DeviceView) -> Table {
             table.property(if i == 0 { "learnt costs" } else { "" }, line);
         }
     }
-    table.property("VMs", device.vms.join(", "));
+    vm_properties(&mut table, device);
     if !device.disks_with_faults.is_empty() {
         let disks = device.disks_with_faults.join(", ");
         let text = format!("active for disks: {disks}");

@@ -6,14 +6,14 @@ use anyhow::Result;
 use hyper::Method;
 use serde_json::Value;
 use tidegate_api::fault::{DiskFaultsView, FaultRequest, FaultView};
-use tidegate_api::query::percent_encode;
-use tidegate_api::vm::Removed;
+use tidegate_api::query::{ChangeQuery, percent_encode};
+use tidegate_api::vm::{Removed, VmView};
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::config;
 use tidegate_server::store::{Store, StoreError};
 use tidegate_units::human::count;
 
-use crate::args::{DiskCommand, FaultArgs, FaultCommand};
+use crate::args::{DiskCommand, DiskLimitArgs, FaultArgs, FaultCommand};
 use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
@@ -21,6 +21,7 @@ use crate::problem::Problem;
 pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<()> {
     let command = match command {
         DiskCommand::Fault(command) => command,
+        DiskCommand::Set(args) => return set(&args, client, out),
         DiskCommand::Forget { name, config: None } => {
             let path = format!("/v1/disks/{}/known", percent_encode(&name));
             let answer = client.change_slowly(Method::DELETE, &path, &())?;
@@ -59,6 +60,37 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
         return Ok(out.text(&format!("{} has no fault rules{before}\n", disk.export))?);
     }
     Ok(out.table(&table(&disk))?)
+}
+
+/// Changes the limits of a disk, and shows its VM.
+fn set(args: &DiskLimitArgs, client: &Client, out: Output) -> Result<()> {
+    let vms: Vec<VmView> = read(client.get("/v1/vms")?)?;
+    let has = |vm: &&VmView| vm.disks.iter().any(|disk| disk.export == args.export);
+    let Some(vm) = vms.iter().find(has) else {
+        let what = format!("no VM has a disk that is exported as {:?}", args.export);
+        let help = "`tidegate vm show` has the exports of a VM";
+        return Err(Problem::new(what).help(help).into());
+    };
+    let query = ChangeQuery {
+        force: false,
+        persist: args.persist,
+    };
+    let (vm, export) = (percent_encode(&vm.name), percent_encode(&args.export));
+    let path = format!("/v1/vms/{vm}/disks/{export}/limits{query}");
+    let answer = client.change(Method::PATCH, &path, &limits(args))?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    Ok(out.table(&super::vm::describe(&read(answer)?))?)
+}
+
+/// Returns the change of a disk's limits that the options make.
+fn limits(args: &DiskLimitArgs) -> Value {
+    let mut change = args.limit.change();
+    if let Some(group) = &args.limit_group {
+        change["limit_group"] = group.as_str().into();
+    }
+    change
 }
 
 /// Prints the confirmation that a disk was forgotten; `answer` is its JSON form.
@@ -301,6 +333,34 @@ mod tests {
             }
             assert!(shown > 0, "none is shown in {text}");
         }
+    }
+
+    #[test]
+    fn limits_that_are_typed_become_a_change() {
+        let set = |args: &[&str]| {
+            let line = ["tidegate", "disk", "set", "oltp"];
+            let read = Args::try_parse_from(line.iter().chain(args))?;
+            match read.command {
+                Command::Disk(DiskCommand::Set(args)) => Ok(limits(&args)),
+                other => panic!("{other:?}"),
+            }
+        };
+        for (args, change) in [
+            (
+                &["--limit-read", "5 MB/s", "--limit-group", "logs"][..],
+                json!({ "limit": { "read": "5 MB/s" }, "limit_group": "logs" }),
+            ),
+            (&["--limit", "none"], json!({ "limit": null })),
+            (&["--limit-group", "none"], json!({ "limit_group": "none" })),
+        ] {
+            let found: Result<Value, clap::Error> = set(args);
+            assert_eq!(found.expect("good"), change);
+        }
+        let message = set(&["--persist"])
+            .expect_err("nothing to change")
+            .to_string();
+        assert!(message.contains("--limit"), "{message}");
+        assert!(set(&["--weight", "3"]).is_err(), "disks have no weight");
     }
 
     #[test]

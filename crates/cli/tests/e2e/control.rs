@@ -175,6 +175,21 @@ fn disks_of_several_vms_share_a_limit_in_turns() {
     assert!((600..=1200 + 2 * 16 + 12 + 50).contains(&all), "{both:?}");
     let shown = tidegate_json(&daemon, &["vm", "show", "b"]);
     assert_eq!(shown["disks"][0]["limit_group"], "logs", "{shown}");
+    // Both are changed while the disks are served.
+    tidegate(&daemon, &["disk", "set", "b", "--limit-group", "none"]);
+    let limit = ["device", "limit", "disk", "logs", "--limit", "300 IOPS"];
+    let device = tidegate_json(&daemon, &limit);
+    assert_eq!(
+        device["limit_groups"][0]["limit"]["total"], "300 IOPS",
+        "{device}"
+    );
+    let [a, b] = reads_in_two_seconds(&daemon, ["a", "b"]);
+    assert!((300..=600 + 16 + 6 + 25).contains(&a), "{a}");
+    assert!(b > 10 * a, "{b} reads of a disk without a limit");
+    let shown = tidegate_json(&daemon, &["disk", "set", "b", "--limit", "400 IOPS"]);
+    assert_eq!(shown["disks"][0]["limit"]["total"], "400 IOPS", "{shown}");
+    let [b] = reads_in_two_seconds(&daemon, ["b"]);
+    assert!((400..=800 + 16 + 8 + 33).contains(&b), "{b}");
     daemon.stop();
 }
 

@@ -1,12 +1,15 @@
 //! Limits of single disks, and `[[device.limit_group]]`: limits that several disks of a device
 //! share.
 
+use serde_json::Value;
 use tidegate_core::objective::Limit;
 
+use crate::diagnostic::ConfigErrors;
+use crate::document;
 use crate::field::Field;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 use crate::names::Names;
-use crate::objective::limit;
+use crate::objective::{is_none, limit};
 use crate::section::Section;
 
 /// Limits that disks share.
@@ -98,6 +101,43 @@ pub fn of_disk(section: &mut Section<'_>, groups: &[String]) -> Option<(Limit, O
     Some((own?, Some(group?)))
 }
 
+/// Merges a change of a disk's limits into those in force, its own and the name of the one that it
+/// shares: `null` and `"none"` remove one, what is absent stays.
+///
+/// # Errors
+/// All mistakes in the JSON.
+pub fn merge(
+    change: &Value,
+    (own, group): (&Limit, Option<&str>),
+    groups: &[String],
+) -> Result<(Limit, Option<String>), ConfigErrors> {
+    document::read_json(change, "", |field| {
+        let mut section = Section::open(field)?;
+        let own = section.value(&DISK_LIMIT, *own, |field| limit::merged(field, own));
+        let group = match section.field(&DISK_LIMIT_GROUP) {
+            None => Some(group.map(str::to_owned)),
+            Some(field) if is_none(&field) => Some(None),
+            Some(field) => shared(&field, groups).map(Some),
+        };
+        section.finish();
+        Some((own?, group?))
+    })
+}
+
+/// Merges a change of a group's limit, such as `{"limit": "40 MB/s"}`, into the one in force.
+///
+/// # Errors
+/// All mistakes in the JSON.
+pub fn merge_group(change: &Value, was: &Limit) -> Result<Limit, ConfigErrors> {
+    document::read_json(change, "", |field| {
+        let mut section = Section::open(field)?;
+        let field = section.need(LIMIT.name, "the rate of all its disks: limit = \"40 MB/s\"");
+        let limit = field.and_then(|field| limit::merged(&field, was));
+        section.finish();
+        limit
+    })
+}
+
 fn shared(field: &Field<'_>, groups: &[String]) -> Option<String> {
     if groups.is_empty() {
         field.error(
@@ -108,4 +148,67 @@ fn shared(field: &Field<'_>, groups: &[String]) -> Option<String> {
     }
     let names = groups.iter().map(String::as_str);
     Some(field.reference("limit group", names)?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tidegate_core::objective::Rate;
+
+    use super::*;
+
+    fn iops(total: u64, write: u64) -> Limit {
+        Limit {
+            total: Rate::iops(total),
+            write: Rate::iops(write),
+            ..Limit::NONE
+        }
+    }
+
+    #[test]
+    fn a_change_is_merged_into_the_limits_in_force() {
+        let (was, groups) = (iops(500, 100), ["logs".to_owned()]);
+        let merged = |change: Value| merge(&change, (&was, Some("logs")), &groups);
+        let logs = || Some("logs".to_owned());
+        for (change, limits) in [
+            (json!({}), (was, logs())),
+            (
+                json!({ "limit": { "write": "50 IOPS" } }),
+                (iops(500, 50), logs()),
+            ),
+            (json!({ "limit": "none" }), (Limit::NONE, logs())),
+            (
+                json!({ "limit": null, "limit_group": null }),
+                (Limit::NONE, None),
+            ),
+            (json!({ "limit_group": "none" }), (was, None)),
+            (json!({ "limit_group": "logs" }), (was, logs())),
+        ] {
+            let found = merged(change.clone());
+            assert_eq!(found.unwrap_or_else(|e| panic!("{change}: {e}")), limits);
+        }
+        for (change, why) in [
+            (json!({ "limit_group": "log" }), "did you mean \"logs\"?"),
+            (json!({ "limits": null }), "did you mean `limit`?"),
+            (json!({ "limit": { "write": "600 IOPS" } }), "600 IOPS"),
+        ] {
+            let error = merged(change).expect_err("refused").to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let none = merge(&json!({ "limit_group": "logs" }), (&was, None), &[]);
+        assert!(none.expect_err("refused").to_string().contains("no limits"));
+    }
+
+    #[test]
+    fn a_groups_limit_is_merged_too() {
+        let merged = |change: Value| merge_group(&change, &iops(500, 100));
+        let written = merged(json!({ "limit": { "write": "50 IOPS" } }));
+        assert_eq!(written.expect("right"), iops(500, 50));
+        assert_eq!(
+            merged(json!({ "limit": null })).expect("right"),
+            Limit::NONE
+        );
+        let error = merged(json!({})).expect_err("refused").to_string();
+        assert!(error.contains("limit"), "{error}");
+    }
 }

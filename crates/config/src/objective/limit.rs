@@ -135,7 +135,13 @@ pub const VALUE: KeyKind = KeyKind::OneOf(&[KeyKind::Rate, KeyKind::Table(&LIMIT
 /// Reads a limit by itself, such as that of a disk. `None`: something was wrong, which has been
 /// reported.
 pub fn alone(field: &Field<'_>) -> Option<Limit> {
-    let limit = read(field, &Limit::NONE)?;
+    merged(field, &Limit::NONE)
+}
+
+/// Reads a change of a limit by itself, and merges it into the limit `was`. `None`: something was
+/// wrong, which has been reported.
+pub fn merged(field: &Field<'_>, was: &Limit) -> Option<Limit> {
+    let limit = read(field, was)?;
     let objective = Objective {
         limit,
         ..Objective::default()

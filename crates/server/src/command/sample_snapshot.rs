@@ -77,6 +77,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         costs: engine.device().cost_source(),
         uncounted: 0,
         oldest_io: None,
+        limit_groups: Vec::new(),
         recording: None,
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),

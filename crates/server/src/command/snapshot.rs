@@ -22,6 +22,7 @@ use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 
 use crate::backing::ActivationState;
+use crate::config::LimitGroup;
 use crate::connections::VmConnections;
 use crate::disk_file_monitor::State;
 use crate::fault::RuleSnapshot;
@@ -65,6 +66,8 @@ pub struct DeviceSnapshot {
     pub uncounted: u32,
     /// Age of the oldest I/O with the device; `None` while there is none.
     pub oldest_io: Option<Nanos>,
+    /// Limits that disks share, as they are in force.
+    pub limit_groups: Vec<LimitGroup>,
     /// Requests recorded and dropped since the recording was switched on; `None` while it is off.
     pub recording: Option<RecordingCounts>,
     /// VMs in the order of the configuration.

@@ -13,6 +13,7 @@ mod admit;
 mod answer_body;
 mod connections;
 mod dashboard;
+mod disk_limits;
 mod error;
 mod events;
 mod explain;

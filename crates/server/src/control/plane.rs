@@ -8,12 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tidegate_api::health::Reason;
 use tidegate_api::query::LearntDisks;
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_policies::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, ListenConfig, PathsConfig, Schedule, VmConfig};
-use crate::daemon::{self, ChangeGate, ControlError, DaemonHandle, DeviceRecordings};
+use crate::daemon::{self, ChangeGate, ControlError, DaemonHandle, DeviceRecordings, DiskLimits};
 use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
@@ -118,6 +118,24 @@ pub(crate) trait Loops {
         &self,
         device: usize,
         policy: PolicySpec,
+    ) -> impl Future<Output = Result<DeviceSnapshot, ControlError>> + Send;
+
+    /// Replaces the limits of a disk: its own, and the name of the limit group whose limit it
+    /// shares.
+    fn set_disk_limits(
+        &self,
+        vm: &str,
+        export: &str,
+        limit: Limit,
+        group: Option<String>,
+    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// Replaces a limit that disks of a device share.
+    fn set_group_limit(
+        &self,
+        device: usize,
+        group: &str,
+        limit: Limit,
     ) -> impl Future<Output = Result<DeviceSnapshot, ControlError>> + Send;
 
     /// Changes the fault rules of a disk of a device.
@@ -298,6 +316,27 @@ impl Inventory for DaemonHandle {
 }
 
 impl Loops for DaemonHandle {
+    async fn set_disk_limits(
+        &self,
+        vm: &str,
+        export: &str,
+        limit: Limit,
+        group: Option<String>,
+    ) -> Result<VmSnapshot, ControlError> {
+        DiskLimits::of(self)
+            .set_disk([vm, export], limit, group)
+            .await
+    }
+
+    async fn set_group_limit(
+        &self,
+        device: usize,
+        group: &str,
+        limit: Limit,
+    ) -> Result<DeviceSnapshot, ControlError> {
+        DiskLimits::of(self).set_group(device, group, limit).await
+    }
+
     async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
         DaemonHandle::vm_snapshot(self, vm).await
     }

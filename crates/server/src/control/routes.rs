@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use serde_json::Value;
 use tidegate_api::access::{NewTokenView, Role, TokenRequest, TokenView};
-use tidegate_api::change::{ObjectiveChange, ScheduleEntry};
+use tidegate_api::change::{DiskLimitsChange, GroupLimitChange, ObjectiveChange, ScheduleEntry};
 use tidegate_api::device::DeviceView;
 use tidegate_api::disk::{DiskRequest, SizeRequest};
 use tidegate_api::endpoint::DiskEndpointsView;
@@ -37,7 +37,7 @@ use tidegate_api::what_if::{WhatIfRequest, WhatIfView};
 use super::openapi::{Description, about, document_json};
 use super::plane::Plane;
 use super::{
-    Api, BODY_BYTES_MAX, access, events, explain, faults, handlers as h, history,
+    Api, BODY_BYTES_MAX, access, disk_limits as d, events, explain, faults, handlers as h, history,
     learnt_vm_state as l, pages, recordings as r, schedule as s, tokens, transfers as t,
     vms_and_disks as v, what_if as w,
 };
@@ -85,6 +85,7 @@ pub(super) fn routes<P: Plane>() -> Vec<Route<P>> {
     routes.extend(objectives());
     routes.extend(transfers());
     routes.extend(disks());
+    routes.extend(disk_limits());
     routes.extend(faults());
     routes.extend(tokens());
     routes.extend(calculations());
@@ -359,6 +360,29 @@ fn disks<P: Plane>() -> Vec<Route<P>> {
         route(ADMIN, PATCH, DISK, v::resize_disk::<P>, resize),
         route(ADMIN, DELETE, DISK, v::delete_disk::<P>, delete),
         route(ADMIN, DELETE, KNOWN, v::forget_disk::<P>, forget),
+    ]
+}
+
+/// Routes that change what disks are limited to.
+fn disk_limits<P: Plane>() -> Vec<Route<P>> {
+    const DISK: &str = "/v1/vms/{name}/disks/{export}/limits";
+    const GROUP: &str = "/v1/devices/{name}/limit_groups/{group}";
+    let disk = about(
+        "set_disk_limits",
+        "Changes the limits of a disk: a merge patch, in which `null` removes one.",
+    )
+    .query::<ChangeQuery>()
+    .takes::<DiskLimitsChange>(d::DISK)
+    .answers::<VmView>();
+    let group = about(
+        "set_group_limit",
+        "Changes a limit that disks share, until the daemon ends.",
+    )
+    .takes::<GroupLimitChange>(d::GROUP)
+    .answers::<DeviceView>();
+    vec![
+        route(OPERATE, PATCH, DISK, d::set_disk::<P>, disk),
+        route(OPERATE, PATCH, GROUP, d::set_group::<P>, group),
     ]
 }
 

@@ -305,7 +305,7 @@ impl<P: Plane> Api<P> {
 
     /// Rejects a persistent change of the disks of a VM in the configuration file, whose disks
     /// would be served again at the next start. `instead` is what the operator can do.
-    fn check_disks_may_persist(
+    pub(super) fn check_disks_may_persist(
         &self,
         vm: &str,
         query: ChangeQuery,

@@ -142,7 +142,10 @@ fn take_changes(vm: &mut VmConfig, now: VmConfig) {
         .retain(|disk| now.disks.iter().any(|other| other.export == disk.export));
     for disk in now.disks {
         match vm.disks.iter_mut().find(|it| it.export == disk.export) {
-            Some(there) => there.size = disk.size,
+            Some(there) => {
+                there.size = disk.size;
+                (there.limit, there.limit_group) = (disk.limit, disk.limit_group);
+            }
             None => vm.disks.push(disk),
         }
     }

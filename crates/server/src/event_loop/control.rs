@@ -8,7 +8,7 @@ use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
 use super::respond;
-use super::{Loop, Phase, hand_over, recording};
+use super::{Loop, Phase, hand_over, limit_changes, recording};
 use crate::command::{
     Command, CommandError, DeviceSnapshot, DiskSnapshot, NewConnection, VmSnapshot,
 };
@@ -16,6 +16,12 @@ use crate::command::{
 /// Work on commands after which a turn goes on with the guests' I/O: commands, and slots of VMs
 /// whose state a snapshot copies.
 const COMMAND_WORK_PER_TURN: usize = 16;
+
+/// Returns the state of a VM.
+fn snapshot_of(event_loop: &Loop, vm: &str) -> Result<VmSnapshot, CommandError> {
+    let at = event_loop.vms.named(vm)?;
+    Ok(event_loop.vm_snapshot(at))
+}
 
 /// Serves a client that has chosen a disk.
 fn add_connection(event_loop: &mut Loop, new: NewConnection) {
@@ -78,15 +84,14 @@ impl Loop {
     fn execute(&mut self, command: Command) {
         match command {
             Command::Snapshot { reply } => respond(reply, self.snapshot()),
-            Command::SnapshotVm { vm, reply } => {
-                respond(reply, self.vms.named(&vm).map(|at| self.vm_snapshot(at)));
-            }
+            Command::SnapshotVm { vm, reply } => respond(reply, snapshot_of(self, &vm)),
             Command::SetObjective {
                 vm,
                 objective,
                 reply,
             } => respond(reply, self.set_objective(&vm, &objective)),
             Command::SetPolicy { policy, reply } => respond(reply, self.set_policy(&policy)),
+            Command::ChangeLimits(change) => limit_changes::change(self, change),
             Command::ChangeFaults {
                 export,
                 change,
@@ -194,7 +199,7 @@ impl Loop {
     }
 
     /// Returns the state of the device with its VMs.
-    fn snapshot(&self) -> DeviceSnapshot {
+    pub(super) fn snapshot(&self) -> DeviceSnapshot {
         // Once for all VMs and disks: it walks all I/Os in flight.
         let oldest = self.device.oldest_ios(&self.engine, self.now);
         DeviceSnapshot {
@@ -214,6 +219,12 @@ impl Loop {
             costs: self.engine.device().cost_source(),
             uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),
+            limit_groups: self
+                .device
+                .limit_groups
+                .iter()
+                .map(|it| it.config.clone())
+                .collect(),
             // A removed VM keeps its slot until its last request is answered.
             vms: (self.vms.iter().filter(|(_, vm)| !vm.is_removed))
                 .map(|(at, _)| self.vm_snapshot_with(at, &oldest))

@@ -34,6 +34,7 @@ mod hand_over_tests;
 #[cfg(test)]
 mod hung_tests;
 mod learnt_state;
+mod limit_changes;
 #[cfg(test)]
 mod merge_tests;
 #[cfg(test)]

@@ -83,6 +83,9 @@ fn a_role_below_admin_reaches_no_host_path_and_no_configuration() {
         "DELETE /v1/vms/{name}/schedule",
         "DELETE /v1/vms/{name}/schedule/{number}",
         "DELETE /v1/whatif",
+        // Rates alone, and names of limit groups that the configuration has.
+        "PATCH /v1/devices/{name}/limit_groups/{group}",
+        "PATCH /v1/vms/{name}/disks/{export}/limits",
         "PATCH /v1/vms/{name}/objective",
         "POST /v1/vms/{name}/schedule",
         // The files go to the directory that the configuration names.

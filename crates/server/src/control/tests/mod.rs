@@ -4,6 +4,7 @@ mod access;
 mod changes;
 mod confinement;
 mod dashboard;
+mod disk_limits;
 mod events;
 mod golden;
 mod learnt_vm_state;

@@ -198,6 +198,12 @@ impl Inventory for Pretended {
         let text = ["disk0", "disk1"]
             .map(|name| format!("[[device]]\nname = {name:?}\nkind = \"memory\"\n"))
             .concat();
+        let group = "[[device.limit_group]]\nname = \"logs\"\nlimit = \"600 IOPS\"\n";
+        let text = text.replacen(
+            "[[device]]\nname = \"disk1\"",
+            &format!("{group}[[device]]\nname = \"disk1\""),
+            1,
+        );
         let text = format!("[[listen]]\nunix = \"s\"\n{text}");
         let loaded = crate::config::parse(&text, "t", Path::new("/"));
         let mut devices = loaded.unwrap_or_else(|e| panic!("{e}")).config.devices;
@@ -355,6 +361,41 @@ impl Loops for Pretended {
             device.policy = policy.to_shared();
             Ok(device.clone())
         })
+    }
+
+    async fn set_disk_limits(
+        &self,
+        vm: &str,
+        export: &str,
+        limit: Limit,
+        group: Option<String>,
+    ) -> Result<VmSnapshot, ControlError> {
+        self.vms(|vms| {
+            let disks = vms.iter_mut().flat_map(|vm| &mut vm.disks);
+            for disk in disks.filter(|disk| disk.export == export) {
+                (disk.limit, disk.limit_group) = (limit, group.clone());
+            }
+        });
+        Ok(self.change(vm, |vm| {
+            for disk in vm.disks.iter_mut().filter(|disk| disk.export == export) {
+                (disk.limit, disk.limit_group) = (limit, group.clone());
+            }
+        }))
+    }
+
+    async fn set_group_limit(
+        &self,
+        device: usize,
+        group: &str,
+        limit: Limit,
+    ) -> Result<DeviceSnapshot, ControlError> {
+        Ok(self.with(|devices| {
+            let groups = devices[device].limit_groups.iter_mut();
+            for known in groups.filter(|known| known.name == group) {
+                known.limit = limit;
+            }
+            devices[device].clone()
+        }))
     }
 
     async fn change_faults(

@@ -11,7 +11,7 @@ mod schedule;
 mod stats;
 mod transfer;
 
-use tidegate_api::device::{DevicePart, DeviceView, WaitsView};
+use tidegate_api::device::{DevicePart, DeviceView, LimitGroupView, WaitsView};
 use tidegate_api::disk::{DiskView, Inactive};
 use tidegate_api::vm::{IntakeView, PartView, VmView};
 use tidegate_config::stat_views;
@@ -77,6 +77,12 @@ pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
             .flat_map(|vm| &vm.disks)
             .filter(|disk| !disk.faults.is_empty())
             .map(|disk| disk.export.clone())
+            .collect(),
+        limit_groups: (snapshot.limit_groups.iter())
+            .map(|group| LimitGroupView {
+                name: group.name.clone(),
+                limit: limit_view(&group.limit),
+            })
             .collect(),
         not_enforced: not_enforced.collect(),
         taken_at_ns: snapshot.taken_at.0,

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate_core::engine::{DiskSpec, Engine, EngineError};
+use tidegate_core::engine::{DiskSpec, Engine, EngineError, SharedLimitId};
+use tidegate_core::objective::Limit;
 use tidegate_core::request::DiskId;
 use tidegate_core::time::Nanos;
 
@@ -13,6 +14,14 @@ use crate::backing::Disk;
 use crate::config::LimitGroup;
 use crate::frontend::Volume;
 use crate::ring::clock;
+
+/// Limit that disks share.
+pub(in super::super) struct SharedLimit {
+    /// Name, and the limit in force.
+    pub(in super::super) config: LimitGroup,
+    /// Handle in the engine.
+    id: SharedLimitId,
+}
 
 impl Device {
     /// Registers a disk at address `base` of the device with the engine and with its VM, and
@@ -36,7 +45,11 @@ impl Device {
             read_only: disk.read_only,
         };
         let id = engine.vms_mut().add_disk(vms[vm].id, spec)?;
-        if let Err(refused) = self.limit_disk(engine, id, &disk) {
+        let group = disk.limit_group.as_deref();
+        // Only where there is a limit: the engine keeps state for disks that have one.
+        if (!disk.limit.is_none() || group.is_some())
+            && let Err(refused) = self.limit_disk(engine, clock(), id, &disk.limit, group)
+        {
             let removed = engine.vms_mut().remove_disk(clock(), id);
             removed.expect("it was just added");
             return Err(refused);
@@ -70,22 +83,51 @@ impl Device {
     ) -> Result<(), EngineError> {
         for group in groups {
             let id = engine.vms_mut().add_shared_limit(now, &group.limit)?;
-            self.limit_groups.push((group.name.clone(), id));
+            self.limit_groups.push(SharedLimit {
+                config: group.clone(),
+                id,
+            });
         }
         Ok(())
     }
 
-    /// Has a disk that was just added keep its limits.
-    fn limit_disk(&self, engine: &mut Engine, id: DiskId, disk: &Disk) -> Result<(), EngineError> {
-        let now = clock();
-        engine.vms_mut().limit_disk(now, id, &disk.limit)?;
-        let Some(name) = &disk.limit_group else {
-            return Ok(());
+    /// Replaces a limit that disks share.
+    pub(in super::super) fn set_group_limit(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        name: &str,
+        limit: &Limit,
+    ) -> Result<(), EngineError> {
+        let groups = &mut self.limit_groups;
+        let group = groups.iter_mut().find(|known| known.config.name == name);
+        let group = group.ok_or(UNKNOWN_GROUP)?;
+        engine.vms_mut().change_shared_limit(now, group.id, limit)?;
+        group.config.limit = *limit;
+        Ok(())
+    }
+
+    /// Replaces the limits of a disk: its own, and the group whose limit it shares. Changes nothing
+    /// if they are refused.
+    pub(in super::super) fn limit_disk(
+        &self,
+        engine: &mut Engine,
+        now: Nanos,
+        id: DiskId,
+        limit: &Limit,
+        group: Option<&str>,
+    ) -> Result<(), EngineError> {
+        let shared = match group {
+            None => None,
+            Some(name) => {
+                let mut groups = self.limit_groups.iter();
+                let known = groups.find(|known| known.config.name == name);
+                Some(known.ok_or(UNKNOWN_GROUP)?.id)
+            }
         };
-        let group = self.limit_groups.iter().find(|(known, _)| known == name);
-        let what = "the limit group";
-        let &(_, shared) = group.ok_or(EngineError::Unknown { what })?;
-        engine.vms_mut().share_limit(now, id, Some(shared))
+        let mut vms = engine.vms_mut();
+        vms.limit_disk(now, id, limit)?;
+        vms.share_limit(now, id, shared)
     }
 
     /// Describes a disk for the frontends that export it.
@@ -105,6 +147,11 @@ impl Device {
         }
     }
 }
+
+/// Error of a name that no limit group has.
+const UNKNOWN_GROUP: EngineError = EngineError::Unknown {
+    what: "the limit group",
+};
 
 /// Returns a number that identifies a disk for as long as the process runs, so that a client's
 /// choice of a disk never leads to a later one.

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use tidegate_core::engine::{Engine, SharedLimitId};
+use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, DiskId, IoId, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
@@ -36,6 +36,7 @@ use crate::frontend::request_table::{Payload, Requests, Slot};
 use crate::ring::{Completion, Ring, Wake};
 
 use activation::PendingDeactivation;
+use add_disk::SharedLimit;
 use fault_injection::Stalls;
 pub(super) use hung::OldestIos;
 use hung::Workers;
@@ -58,8 +59,8 @@ pub(super) struct Device {
     /// Device I/Os by [`IoId`] index, one entry for each that may be in flight.
     pub(super) ios: Vec<Io>,
     pub(super) model: Option<Box<dyn Model>>,
-    /// Limits that disks share, by name.
-    pub(super) limit_groups: Vec<(String, SharedLimitId)>,
+    /// Limits that disks share.
+    pub(super) limit_groups: Vec<SharedLimit>,
     /// I/Os that wait for room in the model. Only I/Os of hung disks, which no longer count against
     /// the depth, can fill it.
     pub(super) waits_for_model: VecDeque<u32>,
