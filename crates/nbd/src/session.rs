@@ -41,7 +41,8 @@ pub struct Session {
 enum Phase {
     Handshake(Box<Handshake>),
     Transmission(Transmission),
-    Closed(Disconnect),
+    /// State of the transmission phase that the disconnect request has ended, if it was in one.
+    Closed(Disconnect, Option<TransmissionState>),
     Failed(Fatal),
 }
 
@@ -78,12 +79,14 @@ impl Session {
         }
     }
 
-    /// Returns what another process needs to go on with this session; `None` outside of the
-    /// transmission phase.
+    /// Returns what another process needs to go on with this session, also after a disconnect
+    /// request: requests before it have yet to be answered. `None` outside of the transmission
+    /// phase.
     pub fn transmission_state(&self) -> Option<TransmissionState> {
         match &self.phase {
             Phase::Transmission(transmission) => Some(transmission.state()),
-            Phase::Handshake(_) | Phase::Closed(_) | Phase::Failed(_) => None,
+            Phase::Closed(_, state) => *state,
+            Phase::Handshake(_) | Phase::Failed(_) => None,
         }
     }
 
@@ -91,7 +94,7 @@ impl Session {
     pub fn partial_header(&self) -> &[u8] {
         match &self.phase {
             Phase::Transmission(transmission) => transmission.partial_header(),
-            Phase::Handshake(_) | Phase::Closed(_) | Phase::Failed(_) => &[],
+            Phase::Handshake(_) | Phase::Closed(..) | Phase::Failed(_) => &[],
         }
     }
 
@@ -125,12 +128,14 @@ impl Session {
                 Ok((n, event)) => Ok((n, self.after(event))),
                 Err(fatal) => Err(fatal),
             },
-            Phase::Closed(reason) => return Ok((0, Step::Disconnect(*reason))),
+            Phase::Closed(reason, _) => return Ok((0, Step::Disconnect(*reason))),
             Phase::Failed(fatal) => return Err(fatal.clone()),
         };
         // Terminal results are stored, so that later calls return them again.
         match &result {
-            Ok((_, Step::Disconnect(reason))) => self.phase = Phase::Closed(*reason),
+            Ok((_, Step::Disconnect(reason))) => {
+                self.phase = Phase::Closed(*reason, self.transmission_state());
+            }
             Err(fatal) => self.phase = Phase::Failed(fatal.clone()),
             Ok(_) => {}
         }
@@ -172,7 +177,7 @@ impl Session {
         match &mut self.phase {
             Phase::Handshake(h) => h.shut_down(),
             Phase::Transmission(t) => t.shut_down(),
-            Phase::Closed(_) | Phase::Failed(_) => {}
+            Phase::Closed(..) | Phase::Failed(_) => {}
         }
     }
 
@@ -182,7 +187,7 @@ impl Session {
             Phase::Handshake(h) => h.style(),
             Phase::Transmission(t) => t.style(),
             // No reply is sent any more, so either form would do.
-            Phase::Closed(_) | Phase::Failed(_) => ReplyStyle::Simple,
+            Phase::Closed(..) | Phase::Failed(_) => ReplyStyle::Simple,
         }
     }
 
@@ -359,6 +364,19 @@ mod tests {
             };
             prop_assert_eq!(run(None), run(Some(cut)));
         }
+    }
+
+    #[test]
+    fn a_session_that_was_disconnected_in_order_has_the_state_that_its_last_requests_need() {
+        let mut bench = Bench::opened("disk");
+        let before = bench.session.transmission_state();
+        assert!(before.is_some());
+        let mut stream = crate::client::encode_disconnect().to_vec();
+        stream.extend([0; 100]);
+        let step = bench.session.handle(&stream, &TestExports);
+        assert!(matches!(step, Ok((_, Step::Disconnect(Disconnect::Disc)))));
+        assert_eq!(bench.session.transmission_state(), before);
+        assert_eq!(bench.session.partial_header(), b"");
     }
 
     #[test]

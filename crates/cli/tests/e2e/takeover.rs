@@ -16,6 +16,7 @@ on_every_backing!(a_client_under_load_sees_no_error);
 /// Commands of NBD.
 const READ: u16 = 0;
 const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
 const FLUSH: u16 = 3;
 const BLOCK: usize = 4096;
 
@@ -166,13 +167,15 @@ impl Client {
 
     /// Reads all blocks and compares them.
     fn check(&mut self) {
-        for block in 0..self.blocks.len() {
-            self.send(&request(READ, 7, (block * BLOCK) as u64, BLOCK as u32));
-            assert_eq!(self.receive(), 7);
-            let mut bytes = [0; BLOCK];
-            self.stream.read_exact(&mut bytes).expect("data");
-            assert_eq!(bytes, [self.blocks[block]; BLOCK], "block {block}");
-        }
+        (0..self.blocks.len()).for_each(|block| self.check_block(block));
+    }
+
+    fn check_block(&mut self, block: usize) {
+        self.send(&request(READ, 7, (block * BLOCK) as u64, BLOCK as u32));
+        assert_eq!(self.receive(), 7);
+        let mut bytes = [0; BLOCK];
+        self.stream.read_exact(&mut bytes).expect("data");
+        assert_eq!(bytes, [self.blocks[block]; BLOCK], "block {block}");
     }
 }
 
@@ -191,13 +194,11 @@ fn requests_that_wait_for_a_limit_are_answered_once_by_the_next_daemon() {
     }
     all.extend(request(FLUSH, 999, 0, 0));
     client.send(&all);
-    let pending = |daemon: &Daemon| {
-        let vm = tidegate_json(daemon, &["vm", "show", "a"]);
-        vm["pending"].as_u64().expect("a number")
-    };
     wait_for("requests to wait", || pending(&daemon) > 20);
     take_over(&mut daemon);
-    assert!(pending(&daemon) > 0, "none waits in the next daemon");
+    wait_for("requests to wait in the next daemon", || {
+        pending(&daemon) > 0
+    });
     take_over(&mut daemon);
     tidegate(&daemon, &["vm", "set", "a", "--limit", "none"]);
     let mut answered: Vec<u64> = (0..61).map(|_| client.receive()).collect();
@@ -208,6 +209,100 @@ fn requests_that_wait_for_a_limit_are_answered_once_by_the_next_daemon() {
     // The objective that was set while it ran stays.
     take_over(&mut daemon);
     client.check();
+    daemon.stop();
+}
+
+/// Returns the number of requests of VM `a` that wait.
+fn pending(daemon: &Daemon) -> u64 {
+    let vm = tidegate_json(daemon, &["vm", "show", "a"]);
+    vm["pending"].as_u64().expect("a number")
+}
+
+/// Returns a client that has written each of the first blocks, most of which wait for a limit.
+fn client_that_waits(daemon: &Daemon, writes: usize) -> Client {
+    let mut client = Client::new(daemon, "a");
+    let mut all = Vec::new();
+    for block in 0..writes {
+        all.extend(client.write(block, block as u8 + 1));
+    }
+    client.send(&all);
+    wait_for("requests to wait", || pending(daemon) > 20);
+    client
+}
+
+#[test]
+fn clients_that_leave_while_their_requests_wait_harm_nobody_and_their_writes_are_done() {
+    let mut daemon = one_disk("[vm.objective]\nlimit = \"20 IOPS\"\n");
+    let mut client = client_that_waits(&daemon, 60);
+    client.send(&request(DISCONNECT, 0, 0, 0));
+    // Others vanish, one of them in the middle of a request.
+    let mut gone = [Client::new(&daemon, "a"), Client::new(&daemon, "a")];
+    for (at, other) in gone.iter_mut().enumerate() {
+        let bytes = other.write(200, 77);
+        other.send(&bytes.repeat(3)[..at * 40 + 2 * bytes.len()]);
+    }
+    let mut stays = Client::new(&daemon, "a");
+    let [first, second] = gone;
+    drop(first);
+    take_over(&mut daemon);
+    drop(second);
+    wait_for("requests to wait in the next daemon", || {
+        pending(&daemon) > 0
+    });
+    take_over(&mut daemon);
+    tidegate(&daemon, &["vm", "set", "a", "--limit", "none"]);
+    // All that was sent before the disconnect request is done and answered, then comes the end.
+    for _ in 0..60 {
+        client.receive();
+    }
+    let mut rest = Vec::new();
+    client.stream.read_to_end(&mut rest).expect("the end");
+    assert_eq!(rest, b"");
+    stays.check_is_alive();
+    let mut reader = Client::new(&daemon, "a");
+    reader.blocks = client.blocks;
+    // Of the clients that vanished, any write may be done or not.
+    for block in 0..60 {
+        reader.check_block(block);
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_refused_write_that_came_in_half_behind_requests_that_wait_is_skipped_in_its_place() {
+    let mut daemon = one_disk("[vm.objective]\nlimit = \"20 IOPS\"\n");
+    for cut in [28, 29, 28 + BLOCK / 2, 28 + BLOCK - 1, 28 + BLOCK] {
+        tidegate(&daemon, &["vm", "set", "a", "--limit", "20 IOPS"]);
+        // Each daemon lets a burst of some thirty pass.
+        let mut client = client_that_waits(&daemon, 200);
+        let mut beyond = request(WRITE, 777, 1 << 30, BLOCK as u32);
+        beyond.extend([9; BLOCK]);
+        client.send(&beyond[..cut]);
+        // Its refusal overtakes the requests that wait.
+        let mut head = [0; 16];
+        let mut answered = Vec::new();
+        while answered.last() != Some(&777) {
+            client.stream.read_exact(&mut head).expect("a reply");
+            answered.push(u64::from_be_bytes(head[8..].try_into().expect("eight")));
+        }
+        for _ in 0..2 {
+            take_over(&mut daemon);
+            wait_for("requests to wait in the next daemon", || {
+                pending(&daemon) > 0
+            });
+        }
+        client.send(&beyond[cut..]);
+        let last = client.write(240, cut as u8);
+        client.send(&last);
+        tidegate(&daemon, &["vm", "set", "a", "--limit", "none"]);
+        while answered.len() < 202 {
+            answered.push(client.receive());
+        }
+        answered.sort_unstable();
+        let expected: Vec<u64> = (0..200).chain([240, 777]).collect();
+        assert_eq!(answered, expected, "cut at {cut}");
+        client.check();
+    }
     daemon.stop();
 }
 

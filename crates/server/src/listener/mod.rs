@@ -207,6 +207,7 @@ impl Chosen {
             style: self.opened.style,
             allocation_context: self.opened.allocation_context,
             leftover: self.leftover,
+            skip: 0,
             is_tunnelled,
         });
         self.listed

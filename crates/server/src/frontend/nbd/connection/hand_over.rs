@@ -31,7 +31,7 @@ pub(super) const CANCELLED: u8 = 3;
 pub struct Handed {
     /// Socket.
     pub fd: OwnedFd,
-    /// Results of the negotiation, and the position in the stream.
+    /// Results of the negotiation. Bytes still to be skipped are those behind the input.
     pub state: TransmissionState,
     /// Identifier of `base:allocation`, if the client has selected it.
     pub allocation_context: Option<u32>,
@@ -44,12 +44,18 @@ pub struct Handed {
 impl Handed {
     /// Returns the connection on its way to a loop, and the bytes that have to be sent before.
     pub fn reopen(self) -> (Opening, Vec<u8>) {
+        // Skipped once the input was parsed, which is in front of it.
+        let at_input = TransmissionState {
+            skip: 0,
+            ..self.state
+        };
         let opening = Opening {
             fd: self.fd,
-            session: Session::resumed(Limits::default(), &self.state),
+            session: Session::resumed(Limits::default(), &at_input),
             style: self.state.style,
             allocation_context: self.allocation_context,
             leftover: self.input,
+            skip: self.state.skip,
             is_tunnelled: false,
         };
         (opening, self.unsent)
@@ -154,8 +160,9 @@ impl Connection {
     /// Takes the connection apart, which [is at rest](super::Frontend::is_at_rest).
     pub(crate) fn hand_over(self, port: &mut Port<'_>, kept: Kept) -> Handed {
         let state = self.session.transmission_state();
-        let state = state.expect("a connection that goes on is in the transmission phase");
-        let input = self.input(port, &kept);
+        let mut state = state.expect("a connection that goes on is in the transmission phase");
+        let (input, skip) = self.input(port, &kept, state.skip);
+        state.skip = skip;
         let unsent = self.unsent(port);
         let payload = self.rx.payload.map(|(slot, _)| slot);
         let slots = kept.withdrawn.into_iter().chain(payload);
@@ -174,8 +181,9 @@ impl Connection {
         }
     }
 
-    /// Returns what the client has sent and that was not answered.
-    fn input(&self, port: &Port<'_>, kept: &Kept) -> Vec<u8> {
+    /// Returns what the client has sent and that was not answered, and the number of bytes behind
+    /// it that are to be skipped. `skip` is the number that the session has yet to skip.
+    fn input(&self, port: &Port<'_>, kept: &Kept, skip: u64) -> (Vec<u8>, u64) {
         let mut input = Vec::new();
         for &slot in &kept.withdrawn {
             put_request(&mut input, &request_of(port.requests.get(slot)));
@@ -198,11 +206,11 @@ impl Connection {
         if kept.has_left {
             // Nothing is read behind it.
             input.extend(encode_disconnect());
-            return input;
+            return (input, 0);
         }
         input.extend(self.session.partial_header());
-        self.rx.rest(&mut input);
-        input
+        let skip = self.rx.rest(&mut input, skip);
+        (input, skip)
     }
 
     /// Returns the replies that the socket has not taken.

@@ -66,6 +66,9 @@ pub struct Opening {
     /// Bytes received beyond the handshake, at most 4 KiB; of a connection of another daemon, all
     /// that was not answered there.
     pub leftover: Vec<u8>,
+    /// Number of bytes behind `leftover` that are discarded: the rest of a rejected write's payload
+    /// whose beginning another daemon has discarded.
+    pub skip: u64,
     /// True if the socket leads to a thread for TLS.
     pub is_tunnelled: bool,
 }
@@ -119,7 +122,7 @@ impl Connection {
             session: opening.session,
             style: opening.style,
             allocation_context: opening.allocation_context,
-            rx: Rx::new(buffer, opening.leftover, port.now),
+            rx: Rx::new(buffer, opening.leftover, opening.skip, port.now),
             tx: Tx::new(port.now),
             coalescing: Coalescing::new(port.now),
             shut_down: false,

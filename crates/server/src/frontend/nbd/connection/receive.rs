@@ -37,6 +37,8 @@ pub(super) struct Rx {
     pub(super) next_since: Option<Nanos>,
     /// Bytes that another daemon has received, which come before those of the socket.
     backlog: Option<Box<Backlog>>,
+    /// Number of bytes that are discarded before the next ones of the socket are parsed.
+    pub(super) skip: u64,
 }
 
 /// Bytes that are parsed before any are received.
@@ -48,8 +50,9 @@ struct Backlog {
 }
 
 impl Rx {
-    /// Creates the receiving side around a buffer. `received` are the bytes that have come already.
-    pub(super) fn new(buffer: Buffer, received: Vec<u8>, now: Nanos) -> Rx {
+    /// Creates the receiving side around a buffer. `received` are the bytes that have come already;
+    /// `skip` bytes behind them are discarded.
+    pub(super) fn new(buffer: Buffer, received: Vec<u8>, skip: u64, now: Nanos) -> Rx {
         let backlog = (!received.is_empty()).then(|| {
             Box::new(Backlog {
                 bytes: received,
@@ -61,6 +64,7 @@ impl Rx {
             start: 0,
             end: 0,
             backlog,
+            skip,
             receiving: false,
             drained: false,
             payload: None,
@@ -95,8 +99,9 @@ impl Rx {
         true
     }
 
-    /// Appends what has come and was not parsed.
-    pub(super) fn rest(&self, out: &mut Vec<u8>) {
+    /// Appends what has come and was not parsed, without its first `skip` bytes. Returns the number
+    /// of bytes behind it that are to be discarded.
+    pub(super) fn rest(&self, out: &mut Vec<u8>, skip: u64) -> u64 {
         let at = out.len();
         out.resize(at + self.end - self.start, 0);
         let unparsed = self.buffer.mem().slice(self.start, self.end - self.start);
@@ -104,6 +109,23 @@ impl Rx {
         if let Some(backlog) = &self.backlog {
             out.extend(&backlog.bytes[backlog.taken..]);
         }
+        let skipped = skip.min((out.len() - at) as u64) as usize;
+        out.drain(at..at + skipped);
+        let left = skip - skipped as u64;
+        // The bytes of another daemon end with whole requests if some of the socket's are to be
+        // discarded, so none of a rejected write is among them.
+        assert!(
+            left == 0 || self.skip == 0,
+            "two payloads are discarded at once"
+        );
+        left + self.skip
+    }
+
+    /// Discards the first bytes that were received into the buffer as far as that is due.
+    fn discard(&mut self) {
+        let discarded = self.skip.min((self.end - self.start) as u64);
+        self.skip -= discarded;
+        self.start += discarded as usize;
     }
 
     /// Prepares for a receive into the empty buffer, which the caller submits.
@@ -153,6 +175,7 @@ impl Connection {
                 }
                 self.rx.start = 0;
                 self.rx.end = n - direct;
+                self.rx.discard();
                 Next::Poll
             }
             // Cancelled; or closed, which the daemon that goes on finds, too.
