@@ -6,6 +6,8 @@ pub(crate) mod sample_snapshot;
 mod snapshot;
 
 use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
 
 pub use error::{CommandError, ControlError};
 pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
@@ -306,6 +308,14 @@ pub enum HandOverStep {
     CloseTunnelled {
         /// Channel for the answer, which comes once none is left.
         reply: oneshot::Sender<()>,
+    },
+    /// Keeps a file in the table of the ring, in place of the one before, until the last I/O of the
+    /// ring has ended.
+    Keep {
+        /// File.
+        file: OwnedFd,
+        /// Channel for the result.
+        reply: oneshot::Sender<io::Result<()>>,
     },
     /// Hands the connections over: receives nothing more, withdraws requests that have not begun,
     /// and lets I/O in flight end.

@@ -29,6 +29,14 @@ fn spawn_child(program: &mut Command, scratch: &Scratch, options: &[&str]) -> Ch
         .expect("cargo built the binary")
 }
 
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, name: &str) {
+    // The shell's own `kill`, for not every machine has the program.
+    let command = format!("kill -{name} {pid}");
+    let status = Command::new("sh").args(["-c", &command]).status();
+    assert!(status.expect("there is a shell").success(), "{command}");
+}
+
 /// Nothing here takes this long unless it hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -179,11 +187,21 @@ impl Daemon {
         }
     }
 
+    /// Starts a daemon that takes this one over.
+    pub(crate) fn spawn_next(&self) -> Child {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        spawn_child(&mut program, self.scratch(), &["--takeover"])
+    }
+
+    /// Puts a daemon that was started in the place of this one, which has ended.
+    pub(crate) fn replace(&mut self, next: Child) {
+        self.child = next;
+    }
+
     /// Starts a daemon that takes this one over. Returns the exit status of the one that ends:
     /// `Ok` if it is this one, which the new one then replaces.
     pub(crate) fn take_over(&mut self) -> Result<ExitStatus, ExitStatus> {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let mut next = spawn_child(&mut program, self.scratch(), &["--takeover"]);
+        let mut next = self.spawn_next();
         let mut ended = None;
         wait_for("one of both daemons to end", || {
             let old = self.exited().map(Ok);
@@ -271,10 +289,7 @@ impl Daemon {
 
     /// Sends a signal by the number of the process.
     pub(crate) fn signal(&self, name: &str) {
-        // The shell's own `kill`, for not every machine has the program.
-        let command = format!("kill -{name} {}", self.pid());
-        let status = Command::new("sh").args(["-c", &command]).status();
-        assert!(status.expect("there is a shell").success(), "{command}");
+        signal(self.pid(), name);
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {

@@ -151,7 +151,12 @@ fn a_newer_write_is_not_overtaken(as_device: bool) {
         assert!(guest.take_answers(0).is_empty(), "no answer yet");
         medium.release();
     });
-    guest.reconnect(&socket);
+    goes_on(&medium, daemon, guest);
+}
+
+/// Has a guest, whose write was held, go on with the next daemon.
+fn goes_on(medium: &SlowMedium, daemon: Daemon, mut guest: Guest) {
+    guest.reconnect(&daemon.path("a.vhost"));
     let answers = guest.answers(0);
     assert_eq!((answers.len(), answers[0].status), (1, 0), "the old write");
     guest.write(0, &[3; 4096]);
@@ -170,6 +175,41 @@ fn a_newer_write_is_not_overtaken_on_a_file() {
 #[test]
 fn a_newer_write_is_not_overtaken_on_a_block_device() {
     a_newer_write_is_not_overtaken(true);
+}
+
+/// Both daemons have the open file, and its lock with it, so another sign has to say when the last
+/// write of the killed one has ended.
+#[test]
+fn a_newer_write_is_not_overtaken_where_the_next_daemon_was_about_to_take_over() {
+    let Some(medium) = SlowMedium::new(true) else {
+        return;
+    };
+    let mut daemon = medium.serve("\n[daemon]\ntakeover = true\n");
+    let socket = daemon.path("a.vhost");
+    let mut guest = Guest::start_recorded(&socket, ALL, 1);
+    guest.write(0, &[1; 4096]);
+    medium.hold();
+    guest.submit(0, OUT, 0, &[2; 4096]);
+    guest.kick(0, 1);
+    medium.wait_until_it_holds();
+    let next = daemon.spawn_next();
+    // The next one has begun, and asks for a pause, in which the write does not end.
+    wait_for("the next daemon to prepare", || {
+        daemon.log().matches("control API at").count() == 2
+    });
+    daemon.signal("KILL");
+    daemon.wait();
+    daemon.replace(next);
+    wait_for("the next daemon to wait", || {
+        daemon.logged(&["I/O of the daemon that has ended is still with the kernel"])
+    });
+    assert_eq!(daemon.log().matches("INFO serving").count(), 1, "the first");
+    assert!(guest.take_answers(0).is_empty(), "no answer yet");
+    medium.release();
+    wait_for("the next daemon to serve", || {
+        daemon.log().matches("INFO serving").count() == 2
+    });
+    goes_on(&medium, daemon, guest);
 }
 
 /// The lock of a disk that is read-only is shared, and keeps no other daemon away.

@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use serde_json::{Value, json};
 
 use crate::control::{requests, tidegate, tidegate_json};
-use crate::daemon::{Backing, Daemon, noise, wait_for};
+use crate::daemon::{Backing, Daemon, noise, signal, wait_for};
 use crate::faults::{attach, request};
 use crate::on_every_backing;
-use crate::tool::{Running, fio, fio_result, have, qemu_io};
+use crate::tool::{Running, arg, fio, fio_result, have, qemu_io};
 
 on_every_backing!(a_client_under_load_sees_no_error);
 
@@ -513,7 +513,7 @@ fn a_new_daemon_that_ends_in_any_phase_leaves_the_old_one_as_it_was() {
         let mut peer = Peer::new(&daemon);
         let steps = ["prepare", "pause", "taken"];
         if phase > 0 {
-            peer.hello(1);
+            peer.hello(2);
             assert_eq!(peer.receive()["message"], "hello");
         }
         if phase > 1 {
@@ -558,7 +558,7 @@ fn a_daemon_of_another_version_is_refused_before_anything_is_touched() {
     let mut client = Client::new(&daemon, "a");
     let mut peer = Peer::new(&daemon);
     peer.hello(99);
-    assert_eq!(peer.receive()["format"], 1);
+    assert_eq!(peer.receive()["format"], 2);
     let mut rest = Vec::new();
     peer.0.read_to_end(&mut rest).expect("the end");
     assert_eq!(rest, b"", "nothing is handed over");
@@ -585,6 +585,82 @@ fn a_configuration_without_a_disk_in_use_is_refused() {
     std::fs::write(&path, text).expect("writable");
     take_over(&mut daemon);
     client.check();
+    daemon.stop();
+}
+
+#[test]
+fn a_path_that_was_edited_to_another_file_is_refused() {
+    let mut daemon = one_disk("");
+    let mut client = Client::new(&daemon, "a");
+    let bytes = client.write(3, 9);
+    client.send(&bytes);
+    assert_eq!(client.receive(), 3);
+    let path = daemon.path("tidegate.toml");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    // Another file of the same size; the clients' own bytes are in the first.
+    std::fs::write(daemon.path("b.raw"), vec![0; 1 << 20]).expect("room");
+    std::fs::write(&path, text.replace("a.raw", "b.raw")).expect("writable");
+    let ended = daemon.take_over();
+    assert!(ended.is_err_and(|status| !status.success()), "{ended:?}");
+    assert!(daemon.logged(&["disk \"a\" is on another file than the one that is served"]));
+    client.check();
+    // The file that is served, by another name.
+    std::fs::hard_link(daemon.path("a.raw"), daemon.path("c.raw")).expect("one file system");
+    std::fs::write(&path, text.replace("a.raw", "c.raw")).expect("writable");
+    take_over(&mut daemon);
+    client.check();
+    daemon.stop();
+}
+
+/// Starts a daemon beside the one of a test with a file of its disk; returns what it says as it
+/// ends, for which the file has to be locked.
+fn refused_beside(daemon: &Daemon, file: &str) -> String {
+    let config = format!(
+        "[[listen]]\nunix = \"other.sock\"\n[control]\nsocket = \"other-control.sock\"\n\
+         {}[[vm]]\nname = \"other\"\n[[vm.disk]]\npath = \"{file}\"\n",
+        Backing::File.device("")
+    );
+    std::fs::write(daemon.path("other.toml"), config).expect("room");
+    let file = daemon.path("other.toml");
+    let args = ["serve", arg(&file)];
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let done = Running::start(daemon.scratch(), program, &args).wait();
+    assert!(!done.status.success(), "{}", done.err);
+    done.err
+}
+
+#[test]
+fn a_daemon_that_is_stopped_while_the_next_one_prepares_leaves_it_the_locks() {
+    // So many disks that their opening takes a while.
+    let mut config = Backing::File.device("");
+    for disk in 0..200 {
+        config.push_str(&Backing::File.vm(&format!("d{disk}"), "64 KiB", ""));
+    }
+    let mut daemon = start(&config);
+    let mut next = daemon.spawn_next();
+    // Of the running one, and of the next one once the running one has closed its store.
+    wait_for("the next daemon to prepare", || {
+        daemon.log().matches("control API at").count() == 2
+    });
+    signal(next.id(), "STOP");
+    if daemon.logged(&["handed over"]) {
+        // The next one was quicker than this test: nothing is left to be seen.
+        signal(next.id(), "CONT");
+        assert!(daemon.wait().success());
+        daemon.replace(next);
+        return daemon.stop();
+    }
+    daemon.signal("TERM");
+    assert!(daemon.wait().success());
+    signal(next.id(), "CONT");
+    wait_for("the next daemon to serve", || {
+        assert!(matches!(next.try_wait(), Ok(None)), "it has ended");
+        daemon.logged(&["its clients have to connect again"])
+            && daemon.log().matches("INFO serving").count() == 2
+    });
+    let error = refused_beside(&daemon, "d0.raw");
+    assert!(error.contains("in use by another process"), "{error}");
+    daemon.replace(next);
     daemon.stop();
 }
 

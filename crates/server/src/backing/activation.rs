@@ -15,7 +15,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use super::file_lock::{LockedFile, can_punch, lock_file, mark_raw, open_same};
 use super::inspect::{measure, refuse_foreign};
@@ -116,6 +116,8 @@ pub struct Activation {
     released_len: AtomicU64,
     /// Claim on a block device while the lock is held.
     claim: Mutex<Option<File>>,
+    /// Ownership of the lock, which ends when another daemon has taken over from this one.
+    ownership: Ownership,
     /// Held while the state changes, which may block.
     users: Mutex<Users>,
 }
@@ -135,7 +137,7 @@ impl Activation {
     pub(super) fn new(
         path: &Path,
         config: &DiskConfig,
-        is_locked: bool,
+        (is_locked, ownership): (bool, Ownership),
         (file, claim): (&Arc<File>, Option<File>),
         watched: Arc<Watched>,
     ) -> Activation {
@@ -155,6 +157,7 @@ impl Activation {
             has_arrived: AtomicBool::new(false),
             released_len: AtomicU64::new(NEVER_RELEASED),
             claim: Mutex::new(claim),
+            ownership,
             users: Mutex::default(),
         }
     }
@@ -213,6 +216,41 @@ impl Activation {
     pub fn users(&self) -> MutexGuard<'_, Users> {
         // A panic leaves the lock of the file as it was, and the state with it.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the front-ends that use the disk, as [`Activation::users`] does; `None` while the
+    /// state changes.
+    pub(crate) fn try_users(&self) -> Option<MutexGuard<'_, Users>> {
+        match self.users.try_lock() {
+            Ok(users) => Some(users),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Returns the ownership of the lock.
+    pub(crate) fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+
+    /// Takes the lock of an active disk's file again, which another daemon had, too, and may have
+    /// released.
+    ///
+    /// # Errors
+    /// If another process has locked the file meanwhile.
+    pub(crate) fn lock_again(&self) -> Result<(), OpenError> {
+        let file = self.file()?;
+        match sys::lock(&file, true) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(OpenError::InUse {
+                path: self.path.clone(),
+            }),
+            Err(source) => Err(OpenError::Io {
+                path: self.path.clone(),
+                what: "lock",
+                source,
+            }),
+        }
     }
 
     /// Returns copies of the open file and of the claim on a block device, for another daemon: the
@@ -315,7 +353,9 @@ impl Activation {
             self.released_len.store(len, Ordering::Release);
             self.is_locked.store(false, Ordering::Release);
             self.drop_claim();
-            sys::unlock(&file);
+            if self.ownership.is_own() {
+                sys::unlock(&file);
+            }
         }
         Ok(())
     }

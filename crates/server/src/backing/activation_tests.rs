@@ -103,7 +103,13 @@ fn a_file_that_cannot_be_flushed_stays_locked() {
     let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*pipe));
     let other = File::options().write(true).open(again).expect("it is ours");
     let watched = Arc::new(Watched::new(&path, (false, 0, 0), 8192));
-    let activation = Activation::new(&path, &disk(&path, false), true, (&pipe, None), watched);
+    let activation = Activation::new(
+        &path,
+        &disk(&path, false),
+        (true, Ownership::default()),
+        (&pipe, None),
+        watched,
+    );
     assert_eq!(sys::lock(&pipe, true).ok(), Some(true));
     activation.unlock().expect_err("it is a pipe");
     assert_eq!(sys::lock(&other, true).ok(), Some(false));

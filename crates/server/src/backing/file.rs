@@ -212,7 +212,8 @@ impl OpenFile {
         let activation = (!config.read_only)
             .then(|| {
                 let watched = facts.watched.clone();
-                Activation::new(path, config, !incoming, (&file, claim), watched)
+                let lock = (!incoming, ownership.clone());
+                Activation::new(path, config, lock, (&file, claim), watched)
             })
             .map(Arc::new);
         Ok(OpenFile {

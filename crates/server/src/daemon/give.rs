@@ -18,15 +18,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::handle::DaemonHandle;
-use super::{Stopped, snapshots, unsent};
-use crate::backing::ActivationState;
+use super::{Stopped, hand_over_disks, snapshots, unsent};
+use crate::backing::{Activation, ActivationState, LockedFile};
 use crate::command::{Command, HandOverStep, HandedConnection};
 use crate::config;
 use crate::listener::{Bound, Listener, Stream, VhostUserListener};
+use crate::ownership::Ownership;
 use crate::ring::sys;
 use crate::takeover::{
-    Channel, ConnectionState, DiskPlan, FORMAT, Hello, Message, Plan, PolicyPlan, Problem,
-    SocketPlan, State, TakeoverError, VmPlan, other_format,
+    Channel, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline, Message, Plan,
+    PolicyPlan, Problem, SocketPlan, State, TakeoverError, VmPlan, other_format,
 };
 use crate::tls::TlsThreads;
 
@@ -202,9 +203,30 @@ impl Giver {
         Ok(())
     }
 
-    fn send_plan(&self, channel: &mut Channel) -> Result<(), TakeoverError> {
+    /// Has all event loops keep an end of a lifeline until their last I/O has ended.
+    async fn lifeline(&self) -> Result<Lifeline, TakeoverError> {
+        let line = Lifeline::new()?;
+        let devices = &self.handle.shared().devices;
+        for device in 0..devices.entries().len() {
+            let file = line.for_ring()?;
+            let keep = |reply| Command::HandOver(HandOverStep::Keep { file, reply });
+            let kept = timeout(STEP_TIMEOUT, devices.ask(device, keep)).await;
+            let late = |_| refused(format!("device {:?} hangs", devices.name(device)));
+            kept.map_err(late)?
+                .map_err(|error| refused(error.to_string()))??;
+        }
+        Ok(line)
+    }
+
+    /// Sends what is served here. Returns the disks.
+    fn send_plan(
+        &self,
+        channel: &mut Channel,
+        line: &Lifeline,
+    ) -> Result<Vec<DiskSummary>, TakeoverError> {
         let shared = self.handle.shared();
         let sockets = self.sockets();
+        let disks = hand_over_disks::summaries(shared);
         let mut plan = Plan {
             file_vms: shared.file_vms.clone(),
             recorded: Handle::current().block_on(self.recorded()),
@@ -226,24 +248,22 @@ impl Giver {
                 descriptor,
             });
         }
-        let mut volumes = Vec::new();
-        shared.disks.offered().for_each(|_, volume| {
-            volumes.extend(
-                volume
-                    .activation
-                    .clone()
-                    .map(|it| (volume.name.clone(), it)),
-            );
-        });
-        for (export, activation) in volumes {
-            if activation.state() != ActivationState::Active {
-                continue;
-            }
-            let locked = activation.locked_file()?;
+        plan.lifeline = add(line.for_new_daemon().try_clone_to_owned()?.into());
+        let activations = hand_over_disks::activations(shared);
+        for disk in &disks {
+            let of_disk = activations
+                .iter()
+                .find(|(export, _)| *export == disk.export);
+            let locked = of_disk.filter(|_| disk.is_active);
+            let locked = locked.map(|(_, activation)| activation.locked_file());
+            let (file, claim) = match locked.transpose()? {
+                Some(LockedFile { file, claim, .. }) => (Some(file), claim),
+                None => (None, None),
+            };
             plan.disks.push(DiskPlan {
-                export,
-                descriptor: add(locked.file),
-                claim: locked.claim.map(&mut add),
+                disk: disk.clone(),
+                descriptor: file.map(&mut add),
+                claim: claim.map(&mut add),
             });
         }
         for vm in shared.vms.configs() {
@@ -257,7 +277,8 @@ impl Giver {
         let sockets = sockets.iter().map(|bound| bound.descriptor());
         let descriptors: Vec<BorrowedFd<'_>> =
             sockets.chain(files.iter().map(AsFd::as_fd)).collect();
-        Ok(channel.send_with(&Message::Plan(plan), &[], &descriptors)?)
+        channel.send_with(&Message::Plan(plan), &[], &descriptors)?;
+        Ok(disks)
     }
 
     fn sockets(&self) -> Vec<Arc<Bound>> {
@@ -295,7 +316,9 @@ impl Giver {
     }
 
     fn give_frozen(&self, channel: &mut Channel, pid: i32) -> Result<(), TakeoverError> {
-        self.send_plan(channel)?;
+        let line = Handle::current().block_on(self.lifeline());
+        let mut line = line.inspect_err(|error| tell(channel, error))?;
+        let disks = self.send_plan(channel, &line)?;
         expect(channel, &Message::Prepare)?;
         if let Some(store) = self.handle.shared().persistence.store() {
             store.release();
@@ -309,17 +332,11 @@ impl Giver {
         let began = Instant::now();
         let paused_at = crate::ring::clock().0;
         let mut paused = Paused::default();
-        let given = runtime
-            .block_on(self.pause(&mut paused))
-            .and_then(|()| self.send_state(channel, &paused, paused_at))
-            .and_then(|()| expect(channel, &Message::Taken))
-            .and_then(|()| Ok(channel.send(&Message::Yours)?));
-        match given {
+        match self.give_paused(channel, &mut paused, paused_at, &disks) {
             Ok(()) => {
                 let connections = paused.connections.len();
                 let pause_ms = began.elapsed().as_millis() as u64;
                 tracing::info!(pid, connections, pause_ms, "handed over");
-                self.sockets().iter().for_each(|bound| bound.give_up());
                 // First, so that the main task does not take the end of the loops for a failure.
                 let _ = self.requests.send(Request::HandedOver);
                 let give_up = || Command::HandOver(HandOverStep::GiveUpDisks);
@@ -330,12 +347,72 @@ impl Giver {
             }
             Err(error) => {
                 tell(channel, &error);
+                // A word that the new daemon does not get: it must not go on with these connections
+                // if this daemon ends later.
+                if let Err(error) = line.go_on() {
+                    tracing::error!("the pipe of the takeover takes no byte: {error}");
+                }
                 runtime.block_on(async { self.take_back(paused) });
                 let pause_ms = began.elapsed().as_millis() as u64;
                 tracing::info!(pause_ms, "goes on as before");
                 Err(error)
             }
         }
+    }
+
+    /// Pauses all clients and hands everything over, up to the last word.
+    fn give_paused(
+        &self,
+        channel: &mut Channel,
+        paused: &mut Paused,
+        paused_at: u64,
+        planned: &[DiskSummary],
+    ) -> Result<(), TakeoverError> {
+        let runtime = Handle::current();
+        runtime.block_on(self.pause(paused))?;
+        // Again, because a disk may have failed since, also by the I/O that has just ended. Now
+        // that nothing is in flight, none fails any more.
+        runtime.block_on(self.refuse_obstacles())?;
+        let activations = hand_over_disks::activations(self.handle.shared());
+        let mut users = Vec::new();
+        for (export, activation) in &activations {
+            // Held until the end, so that no disk goes to another host meanwhile.
+            match activation.try_users() {
+                Some(held) if !held.is_releasing => users.push(held),
+                _ => {
+                    let moves = format!("disk {export:?} is being handed to another host");
+                    return Err(refused(moves));
+                }
+            }
+        }
+        if hand_over_disks::summaries(self.handle.shared()) != planned {
+            return Err(refused("a disk was handed to another host, or arrived"));
+        }
+        self.send_state(channel, paused, paused_at)?;
+        expect(channel, &Message::Taken)?;
+        let last_word = || self.say_last_word(channel, &activations);
+        let given = self.handle.shared().outcome.hand_over(last_word);
+        given.unwrap_or_else(|| Err(refused("the daemon is stopping")))?;
+        // Until the process ends no front-end makes a disk another host's.
+        std::mem::forget(users);
+        Ok(())
+    }
+
+    /// Gives up the locks of all disks and the files of sockets, and says so.
+    fn say_last_word(
+        &self,
+        channel: &mut Channel,
+        activations: &[(String, Arc<Activation>)],
+    ) -> Result<(), TakeoverError> {
+        let locks = || activations.iter().map(|(_, it)| it.ownership());
+        // Before the word: from then on nothing here may release a lock.
+        locks().for_each(Ownership::give_up);
+        if let Err(error) = channel.send(&Message::Yours) {
+            locks().for_each(Ownership::take);
+            return Err(error.into());
+        }
+        self.sockets().iter().for_each(|bound| bound.give_up());
+        Ok(())
     }
 
     /// Stops accepting, and waits for handshakes that have begun and for clients over TLS. The I/O
@@ -500,3 +577,7 @@ pub(super) async fn end(handle: &DaemonHandle, tls: Option<Arc<TlsThreads>>) -> 
     }
     Stopped::HandedOver
 }
+
+#[cfg(test)]
+#[path = "give_tests.rs"]
+mod tests;

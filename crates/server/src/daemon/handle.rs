@@ -18,6 +18,7 @@ use super::devices::{DeviceEntry, DeviceTable};
 use super::directory::VmDirectory;
 use super::disks::OpenDisks;
 use super::learnt_vm_state::LearntVmStates;
+use super::outcome::Outcome;
 use super::persistence::Persistence;
 use super::restore::Restore;
 use super::shared::Shared;
@@ -80,6 +81,7 @@ impl DaemonHandle {
             gate: ChangeGate::default(),
             unsent: AtomicUsize::new(0),
             stop: Notify::new(),
+            outcome: Outcome::default(),
         });
         DaemonHandle { shared }
     }

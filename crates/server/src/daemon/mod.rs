@@ -41,9 +41,11 @@ mod directory;
 mod disk_limits;
 mod disks;
 mod give;
+mod hand_over_disks;
 mod handle;
 mod learnt_vm_state;
 mod opening;
+mod outcome;
 mod persistence;
 mod recordings;
 mod resize;
@@ -328,8 +330,7 @@ impl Daemon {
     pub async fn take_over(&mut self, taking: Taking) -> Result<(), TakeoverError> {
         let taken = self.taken.take().unwrap_or_default();
         taken.apply(&self.handle).await?;
-        let taking = taken::take(&self.handle, taking).await?;
-        taken.own();
+        let (taken, taking) = taken::take(&self.handle, taken, taking).await?;
         tokio::spawn(taken.record(self.handle.clone(), taking));
         Ok(())
     }
@@ -474,6 +475,9 @@ impl Daemon {
         let serving = self.serve((&mut accepting, &mut asked), &mut snapshots, &gone);
         if let Some(stopped) = serving.await {
             return Ok(stopped);
+        }
+        if !self.handle.shared().outcome.stop() {
+            return Ok(give::end(&self.handle, self.tls.threads()).await);
         }
         let Daemon {
             handle,

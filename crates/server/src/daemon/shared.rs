@@ -10,6 +10,7 @@ use super::change_gate::ChangeGate;
 use super::devices::DeviceTable;
 use super::directory::VmDirectory;
 use super::disks::OpenDisks;
+use super::outcome::Outcome;
 use super::persistence::Persistence;
 use super::transfers::Transfers;
 use crate::config::{DaemonConfig, ListenConfig, PathsConfig};
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     /// Number of connections of another daemon whose clients have not read their last replies.
     pub(super) unsent: AtomicUsize,
     pub(super) stop: Notify,
+    /// Decision between the end of the daemon and its hand-over to another one.
+    pub(super) outcome: Outcome,
 }
 
 impl Shared {

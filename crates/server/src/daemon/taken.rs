@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use super::handle::DaemonHandle;
 use super::recordings::DeviceRecordings;
 use super::shared::Shared;
-use super::{give, persistence, unsent};
+use super::{give, hand_over_disks, persistence, unsent};
 use crate::attainment_record;
 use crate::backing::memory;
 use crate::command::{Command, HandedConnection, LearntDeviceState};
@@ -22,7 +22,7 @@ use crate::ownership::Ownership;
 use crate::ring::clock;
 use crate::store::Store;
 use crate::takeover::{
-    ConnectionState, DeviceState, Inherited, PolicyPlan, TakeoverError, Taking, VmPlan,
+    ConnectionState, DeviceState, DiskSummary, Inherited, PolicyPlan, TakeoverError, Taking, VmPlan,
 };
 use crate::transfer::PersistedTransfer;
 
@@ -36,6 +36,8 @@ pub(super) struct Taken {
     vms: Vec<VmPlan>,
     policies: Vec<PolicyPlan>,
     recorded: Vec<String>,
+    /// Disks of the running daemon.
+    disks: Vec<DiskSummary>,
     sockets: InheritedSockets,
     /// Ownership of sockets and files.
     ownership: Ownership,
@@ -84,6 +86,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
         vms,
         policies,
         recorded,
+        disks,
         sockets,
         ownership,
         ..
@@ -118,6 +121,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
         vms: others,
         policies,
         recorded,
+        disks,
         sockets,
         ownership,
     })
@@ -152,10 +156,17 @@ fn take_changes(vm: &mut VmConfig, now: VmConfig) {
 }
 
 impl Taken {
-    /// Notes that the other daemon has given everything up.
-    pub(super) fn own(&self) {
+    /// Takes everything that the other daemon has given up.
+    ///
+    /// # Errors
+    /// If another process has the lock of a disk. Nothing is this daemon's then.
+    fn own(&self, shared: &Shared) -> Result<(), TakeoverError> {
+        // First, because the other daemon may have released it when it ended by a signal.
+        hand_over_disks::lock_again(shared)?;
         self.ownership.take();
         self.sockets.close_rest();
+        shared.disks.files().drop_inherited();
+        Ok(())
     }
 
     /// Serves VMs that no configuration names, and puts policies in force that were changed.
@@ -236,45 +247,47 @@ fn refused(what: String) -> TakeoverError {
     TakeoverError::refused(what, "mend that, or restart the daemon")
 }
 
-/// Takes over the connections of the running daemon and what it has learnt. Returns the takeover,
-/// which is complete, unless the daemon has ended before it has sent anything.
+/// Takes over the connections of the running daemon, what it has learnt, and its disks. Returns what
+/// is left to do, with the takeover, which is complete, unless the daemon has ended before it has
+/// sent anything.
 ///
 /// # Errors
-/// If the running daemon goes on.
+/// If the running daemon goes on, or has ended and something of it is another process's.
 pub(super) async fn take(
     handle: &DaemonHandle,
+    taken: Taken,
     mut taking: Taking,
-) -> Result<Taking, TakeoverError> {
+) -> Result<(Taken, Taking), TakeoverError> {
     let shared = handle.shared().clone();
     let runtime = tokio::runtime::Handle::current();
     let taken = spawn_blocking(move || {
+        let own = hand_over_disks::summaries(&shared);
+        let same = hand_over_disks::refuse_others(&own, &taken.disks);
+        same.inspect_err(|error| taking.refuse(error))?;
         let Some((state, mut parts)) = taking.pause()? else {
+            taken.own(&shared)?;
             tracing::warn!("the running daemon has ended: its clients have to connect again");
-            return Ok(taking);
+            return Ok((taken, taking));
         };
         let _within = runtime.enter();
         let checked = (state.connections.iter())
-            .map(|connection| open(&shared, connection, &mut parts))
+            .map(|connection| open(&shared, &taken, connection, &mut parts))
             .collect::<Result<Vec<HandedConnection>, String>>()
             .map_err(refused);
-        let connections = match checked {
-            Ok(connections) => connections,
-            Err(error) => {
-                taking.refuse(&error);
-                return Err(error);
-            }
-        };
+        let checked = checked.inspect_err(|error| taking.refuse(error));
+        let connections = checked?;
         for device in &state.devices {
             import(&shared, device);
         }
         taking.commit()?;
+        taken.own(&shared)?;
         let (pid, count) = (taking.pid, connections.len());
         for connection in connections {
             unsent::add(&shared, connection);
         }
         let pause_ms = clock().0.saturating_sub(state.paused_at) / 1_000_000;
         tracing::info!(pid, connections = count, pause_ms, "taken over");
-        Ok(taking)
+        Ok((taken, taking))
     });
     match taken.await {
         Ok(taken) => taken,
@@ -286,6 +299,7 @@ pub(super) async fn take(
 /// client knows.
 fn open(
     shared: &Arc<Shared>,
+    taken: &Taken,
     state: &ConnectionState,
     parts: &mut crate::takeover::Reader<std::os::fd::OwnedFd>,
 ) -> Result<HandedConnection, String> {
@@ -308,14 +322,17 @@ fn open(
     })?;
     let offered = nbd::export(listed.volume.clone());
     let flags = offered.abilities.transmission_flags(transmission.style);
-    let is_same = offered.size == state.size
+    // Its size was compared. A client that connected before a resize goes on with the size that it
+    // knows.
+    let was_served = taken.disks.iter().any(|disk| disk.export == *export);
+    let is_same = was_served
         && state.payload_max <= offered.block.maximum()
         && state.flags & !flags == 0
         && offered.abilities.read_only == listed.volume.read_only;
     if !is_same {
         return Err(format!(
-            "{} uses export {export:?}, which differs from what is served here in its size or \
-             what it can do",
+            "{} uses export {export:?}, which differs from what is served here in what it \
+             can do",
             state.peer
         ));
     }

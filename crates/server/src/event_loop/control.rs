@@ -295,7 +295,8 @@ impl Loop {
 
     /// Begins the orderly stop: requests that are here are answered, and connections take no more.
     fn begin_drain(&mut self) {
-        if self.phase != Phase::Running {
+        // A daemon that stops in the middle of a hand-over goes on with no connection any more.
+        if !matches!(self.phase, Phase::Running | Phase::HandingOver) {
             return;
         }
         self.phase = Phase::Draining;

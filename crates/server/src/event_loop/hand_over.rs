@@ -11,12 +11,15 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Loop, Phase, respond};
 use crate::command::{HandOverStep, HandedConnection};
+use crate::ring::FileId;
 
 /// Hand-over that is under way in a loop.
 #[derive(Debug, Default)]
 pub(super) struct HandOver {
     /// Channel of the connections; closed once all were sent and nothing is in flight.
     handed: Option<mpsc::UnboundedSender<HandedConnection>>,
+    /// File that is in the table of the ring until its last I/O has ended.
+    kept: Option<FileId>,
     /// Answered once no connection over TLS is left.
     tunnelled: Option<oneshot::Sender<()>>,
     /// True once the files of the disks are another daemon's, with their locks.
@@ -30,6 +33,16 @@ pub(super) fn step(event_loop: &mut Loop, step: HandOverStep) {
             event_loop.hand_over.tunnelled = Some(reply);
             let (frontends, mut ctx) = event_loop.frontends_and_context();
             frontends.close_tunnelled(&mut ctx);
+        }
+        HandOverStep::Keep { file, reply } => {
+            let kept = event_loop.ring.add_file(file);
+            let kept = kept.map(|file| event_loop.hand_over.kept.replace(file));
+            let kept = kept.map(|before| {
+                if let Some(before) = before {
+                    drop(event_loop.ring.remove_file(before));
+                }
+            });
+            respond(reply, kept);
         }
         HandOverStep::Begin { handed } => begin(event_loop, handed),
         // Connections that were not sent off yet are sent as they come to rest.

@@ -41,6 +41,7 @@ fn user(disk: &Disk) -> (DiskUser, Receiver<Command>) {
         payload_max: 32 << 20,
         read_only: false,
         rotational: false,
+        identity: None,
         activation: Some(activation.clone()),
     };
     let assistant = Assistant::start(Some(activation.clone())).expect("a thread");

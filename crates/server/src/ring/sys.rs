@@ -17,7 +17,8 @@ mod unix_sockets;
 
 pub use accounts::{group_id, overflow_user, own_user, user_id};
 pub use descriptors::{
-    DESCRIPTORS_MAX, has_ended, peer_process, process, receive_descriptors, send_descriptors,
+    DESCRIPTORS_MAX, has_ended, is_hung_up, peer_process, process, receive_descriptors,
+    send_descriptors,
 };
 pub use unix_sockets::{is_listened_on, open_reference, peer_groups};
 

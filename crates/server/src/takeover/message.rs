@@ -13,7 +13,7 @@ use serde_json::Value;
 use tidegate_nbd::{ReplyStyle, TransmissionState};
 
 /// Version of the hand-over. Both daemons must have the same.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// First bytes of a message.
 const MAGIC: [u8; 4] = *b"TGTO";
 /// Length of the head of a message in bytes.
@@ -80,6 +80,8 @@ pub(crate) struct Problem {
 /// Inventory of a running daemon. Descriptors are named by their number in the message.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Plan {
+    /// End of the [`Lifeline`](super::Lifeline).
+    pub(crate) lifeline: u32,
     pub(crate) sockets: Vec<SocketPlan>,
     pub(crate) disks: Vec<DiskPlan>,
     /// VMs of the daemon's configuration file, as the file has them.
@@ -103,13 +105,27 @@ pub(crate) struct SocketPlan {
     pub(crate) descriptor: u32,
 }
 
-/// File of a writable disk, locked.
+/// Disk that is served, and its file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct DiskPlan {
-    pub(crate) export: String,
-    pub(crate) descriptor: u32,
+    pub(crate) disk: DiskSummary,
+    /// File of a writable disk, locked.
+    pub(crate) descriptor: Option<u32>,
     /// Claim on a block device.
     pub(crate) claim: Option<u32>,
+}
+
+/// Properties of a disk that both daemons must agree on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct DiskSummary {
+    pub(crate) export: String,
+    /// Identity of its file: true for a block device, then device and inode.
+    pub(crate) file: Option<(bool, u64, u64)>,
+    /// Size in bytes.
+    pub(crate) size: u64,
+    pub(crate) read_only: bool,
+    /// True unless it waits for a guest to arrive, or is another host's.
+    pub(crate) is_active: bool,
 }
 
 /// VM that is served.
@@ -163,6 +179,7 @@ pub(crate) struct ConnectionState {
     pub(crate) descriptor: u32,
     /// Size of the export in bytes, as the client knows it.
     pub(crate) size: u64,
+    /// Number of bytes behind `input` that are to be discarded.
     pub(crate) skip: u64,
     pub(crate) block_min: u32,
     pub(crate) payload_max: u32,

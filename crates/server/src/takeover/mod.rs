@@ -16,6 +16,7 @@
 //! If either process ends before `Yours`, the other one goes on with everything.
 
 mod channel;
+mod lifeline;
 mod message;
 mod taking;
 #[cfg(test)]
@@ -24,10 +25,11 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub(crate) use channel::Channel;
+pub(crate) use lifeline::{Lifeline, LifelineEnd};
 pub use message::FORMAT;
 pub(crate) use message::{
-    ConnectionState, DeviceState, DiskPlan, Hello, Message, Plan, PolicyPlan, Problem, Reader,
-    SocketPlan, State, VmPlan,
+    ConnectionState, DeviceState, DiskPlan, DiskSummary, Hello, Message, Plan, PolicyPlan, Problem,
+    Reader, SocketPlan, State, VmPlan,
 };
 pub(crate) use taking::other_format;
 pub use taking::{Inherited, TakeoverError, Taking};

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::message::{PolicyPlan, Problem};
-use super::{Channel, FORMAT, Hello, Message, Plan, Reader, State, VmPlan};
+use super::message::{DiskSummary, PolicyPlan, Problem};
+use super::{Channel, FORMAT, Hello, LifelineEnd, Message, Plan, Reader, State, VmPlan};
 use crate::backing::LockedFile;
 use crate::listener::{InheritedSocket, InheritedSockets};
 use crate::ownership::Ownership;
@@ -19,6 +19,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time until clients are paused: the running daemon waits for handshakes, clients over TLS and I/O
 /// in flight, each for a bounded time.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which a wait for I/O of a process that has ended is logged.
+const LOOK_TIMEOUT: Duration = Duration::from_millis(50);
+/// Time for that I/O to end.
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a process whose end of the connection is closed to be gone.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -84,6 +88,8 @@ impl TakeoverError {
 pub struct Inherited {
     /// Listening sockets.
     pub sockets: InheritedSockets,
+    /// Disks that are served.
+    pub(crate) disks: Vec<DiskSummary>,
     /// Open files of disks.
     pub(crate) files: Vec<LockedFile>,
     /// VMs of the running daemon's configuration file, as the file has them.
@@ -105,6 +111,7 @@ pub struct Taking {
     /// Process of the running daemon, by number and descriptor.
     pub(crate) pid: i32,
     process: OwnedFd,
+    lifeline: Option<LifelineEnd>,
 }
 
 /// Answer to [`Taking::pause`].
@@ -133,6 +140,7 @@ impl Taking {
             channel,
             pid,
             process,
+            lifeline: None,
         };
         taking.channel.send(&Message::Hello(Hello::own()))?;
         match taking.answer()? {
@@ -141,7 +149,9 @@ impl Taking {
             (other, _) => return Err(unexpected(&other)),
         }
         match taking.answer()? {
-            (Message::Plan(plan), descriptors) => {
+            (Message::Plan(plan), mut descriptors) => {
+                let lifeline = descriptors.descriptor(plan.lifeline);
+                taking.lifeline = Some(LifelineEnd::new(lifeline.map_err(io::Error::other)?));
                 let inherited = inherit(plan, descriptors);
                 Ok((taking, inherited.map_err(io::Error::other)?))
             }
@@ -162,10 +172,10 @@ impl Taking {
     }
 
     /// Has the running daemon pause its clients and send its state; `None` if the process has ended
-    /// meanwhile. Blocks.
+    /// meanwhile and none of its I/O is with the kernel. Blocks.
     ///
     /// # Errors
-    /// If it refuses, or the connection fails.
+    /// If it refuses, or the connection fails, or I/O of a process that has ended does not end.
     pub(crate) fn pause(&mut self) -> Result<Option<Paused>, TakeoverError> {
         self.channel.allow(PAUSE_TIMEOUT)?;
         let sent = self
@@ -175,10 +185,10 @@ impl Taking {
         match sent.and_then(|()| self.answer()) {
             Ok((Message::State(state), descriptors)) => Ok(Some((state, descriptors))),
             Ok((other, _)) => Err(unexpected(&other)),
-            Err(TakeoverError::Io(error)) => match self.has_ended() {
-                true => Ok(None),
-                false => Err(error.into()),
-            },
+            Err(TakeoverError::Io(_)) if self.has_ended() => {
+                self.wait_for_io()?;
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -189,16 +199,44 @@ impl Taking {
     /// If the running daemon goes on.
     pub(crate) fn commit(&mut self) -> Result<(), TakeoverError> {
         self.channel.allow(ANSWER_TIMEOUT)?;
-        let sent = self
-            .channel
-            .send(&Message::Taken)
-            .map_err(TakeoverError::from);
-        match sent.and_then(|()| self.answer()) {
+        // An answer may have come before: the running daemon has refused, and then ended.
+        let _ = self.channel.send(&Message::Taken);
+        match self.answer() {
             Ok((Message::Yours, _)) => Ok(()),
             Ok((other, _)) => Err(unexpected(&other)),
-            // Nothing was in flight there, and nobody else has what it sent.
-            Err(TakeoverError::Io(_)) if self.has_ended() => Ok(()),
+            Err(TakeoverError::Io(error)) if self.has_ended() => {
+                self.wait_for_io()?;
+                match self.lifeline.as_mut().is_some_and(LifelineEnd::went_on) {
+                    // Its clients have sent and received more than what it has handed over.
+                    true => Err(error.into()),
+                    // Nothing was in flight there, and nobody else has what it sent.
+                    false => Ok(()),
+                }
+            }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until no I/O of the running daemon, whose process has ended, is with the kernel: a
+    /// late write could come after a newer one of this daemon.
+    fn wait_for_io(&self) -> Result<(), TakeoverError> {
+        let line = self.lifeline.as_ref().expect("it came with the plan");
+        if line.has_ended(LOOK_TIMEOUT) {
+            return Ok(());
+        }
+        tracing::warn!(
+            "I/O of the daemon that has ended is still with the kernel: waiting up to {} s",
+            IO_TIMEOUT.as_secs()
+        );
+        match line.has_ended(IO_TIMEOUT) {
+            true => Ok(()),
+            false => Err(TakeoverError::refused(
+                format!(
+                    "the running daemon has ended, and its I/O is still with the kernel after {} s",
+                    IO_TIMEOUT.as_secs()
+                ),
+                "a disk hangs: start the daemon, without --takeover, once it answers",
+            )),
         }
     }
 
@@ -261,17 +299,21 @@ fn inherit(plan: Plan, mut descriptors: Reader<OwnedFd>) -> Result<Inherited, St
         })
     });
     let sockets = sockets.collect::<Result<_, String>>()?;
-    let files = plan.disks.into_iter().map(|disk| {
+    let mut files = Vec::new();
+    for disk in &plan.disks {
+        let Some(descriptor) = disk.descriptor else {
+            continue;
+        };
         let claim = disk.claim.map(|claim| descriptors.descriptor(claim));
-        Ok(LockedFile {
-            file: File::from(descriptors.descriptor(disk.descriptor)?),
+        files.push(LockedFile {
+            file: File::from(descriptors.descriptor(descriptor)?),
             claim: claim.transpose()?.map(File::from),
             ownership: ownership.clone(),
-        })
-    });
-    let files = files.collect::<Result<_, String>>()?;
+        });
+    }
     Ok(Inherited {
         sockets: InheritedSockets::new(sockets, ownership.clone()),
+        disks: plan.disks.into_iter().map(|plan| plan.disk).collect(),
         files,
         file_vms: plan.file_vms,
         vms: plan.vms,

@@ -1,7 +1,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use super::message::Head;
+use super::message::{HEAD_LEN, Head};
 use super::*;
 use crate::ring::sys;
 use crate::transfer::PersistedTransfer;
@@ -60,7 +60,24 @@ fn another_protocol_and_absurd_lengths_are_refused() {
 }
 
 /// Messages of a running daemon of format 1, without their descriptors.
-const FIXTURE: &[u8] = include_bytes!("../../../cli/tests/fixtures/takeover-v1.bin");
+const OLD_FIXTURE: &[u8] = include_bytes!("../../../cli/tests/fixtures/takeover-v1.bin");
+/// Messages of a running daemon of format 2, without their descriptors.
+const FIXTURE: &[u8] = include_bytes!("../../../cli/tests/fixtures/takeover-v2.bin");
+
+#[test]
+fn a_daemon_of_the_first_format_is_refused_before_its_plan_is_read() {
+    let head = Head::decode(OLD_FIXTURE.first_chunk().expect("a head")).expect("a head");
+    let json = &OLD_FIXTURE[HEAD_LEN..][..head.json as usize];
+    let Ok(Message::Hello(hello)) = serde_json::from_slice(json) else {
+        panic!("versions come first");
+    };
+    let refused = other_format(&hello).to_string();
+    assert!(
+        refused.contains("takeover has format 1; this is"),
+        "{refused}"
+    );
+    assert_ne!(hello.format, FORMAT);
+}
 
 /// Reads the messages of a fixture, each with its descriptors' numbers in their place.
 fn messages(mut rest: &[u8]) -> Vec<(Message, Reader<u32>)> {
@@ -80,7 +97,7 @@ fn messages(mut rest: &[u8]) -> Vec<(Message, Reader<u32>)> {
 }
 
 #[test]
-fn what_the_first_build_with_a_takeover_sends_is_understood() {
+fn what_the_first_build_with_this_format_sends_is_understood() {
     let mut messages = messages(FIXTURE).into_iter();
     let mut next = || messages.next().expect("four messages");
     let (Message::Hello(hello), _) = next() else {
@@ -93,6 +110,7 @@ fn what_the_first_build_with_a_takeover_sends_is_understood() {
     let (Message::Plan(plan), mut files) = next() else {
         panic!("then the plan");
     };
+    assert_eq!(files.descriptor(plan.lifeline), Ok(plan.lifeline));
     let keys: Vec<_> = plan.sockets.iter().map(|socket| &socket.key).collect();
     assert!(keys.iter().all(|key| key.starts_with("unix /")), "{keys:?}");
     assert_eq!(
@@ -100,7 +118,10 @@ fn what_the_first_build_with_a_takeover_sends_is_understood() {
         (3, 2, 1)
     );
     for disk in &plan.disks {
-        assert_eq!(files.descriptor(disk.descriptor), Ok(disk.descriptor));
+        let file = disk.descriptor.expect("it is active and writable");
+        assert_eq!(files.descriptor(file), Ok(file));
+        assert_eq!((disk.disk.size, disk.disk.is_active), (1 << 20, true));
+        assert!(disk.disk.file.is_some() && !disk.disk.read_only);
     }
     let vms: Vec<_> = (plan.vms.iter())
         .map(|vm| (vm.name.as_str(), vm.is_configured))

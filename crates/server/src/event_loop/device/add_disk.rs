@@ -142,6 +142,7 @@ impl Device {
             physical_block: disk.physical_block(),
             payload_max: PAYLOAD_MAX,
             read_only: disk.read_only,
+            identity: disk.medium.identity(),
             activation: disk.medium.activation().cloned(),
             rotational: self.model.as_ref().is_some_and(|m| m.spec().rotational),
         }

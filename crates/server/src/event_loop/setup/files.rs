@@ -83,6 +83,12 @@ impl Files {
         self.lock_inherited().remove(&sys::identity(&meta))
     }
 
+    /// Closes the open files of another daemon that no disk has taken. Their locks end once the
+    /// other daemon has closed them, too.
+    pub(crate) fn drop_inherited(&self) {
+        self.lock_inherited().clear();
+    }
+
     fn lock_inherited(&self) -> MutexGuard<'_, HashMap<Identity, LockedFile>> {
         self.inherited
             .lock()

@@ -122,6 +122,7 @@ mod tests {
             payload_max: 1 << 25,
             read_only: true,
             rotational: false,
+            identity: None,
             activation: None,
         };
         for (block_size, minimum) in [(1, 1), (512, 1), (4096, 4096)] {

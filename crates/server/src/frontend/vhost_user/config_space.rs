@@ -112,6 +112,7 @@ mod tests {
             payload_max: 32 << 20,
             read_only: false,
             rotational: false,
+            identity: None,
             activation: None,
         }
     }

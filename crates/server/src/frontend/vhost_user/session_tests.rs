@@ -13,6 +13,7 @@ fn volume() -> Volume {
         payload_max: 32 << 20,
         read_only: false,
         rotational: false,
+        identity: None,
         activation: None,
     }
 }

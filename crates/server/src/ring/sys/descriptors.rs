@@ -2,9 +2,9 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::check;
 
@@ -144,11 +144,32 @@ pub fn process(pid: i32) -> io::Result<OwnedFd> {
 
 /// Waits until a process has ended; false if it has not within the time.
 pub fn has_ended(process: &OwnedFd, within: Duration) -> bool {
+    poll(process.as_fd(), libc::POLLIN, within) & libc::POLLIN != 0
+}
+
+/// Waits until the last write end of a pipe was closed; false if it was not within the time.
+pub fn is_hung_up(reader: BorrowedFd<'_>, within: Duration) -> bool {
+    poll(reader, 0, within) & libc::POLLHUP != 0
+}
+
+/// Waits for one of the events, an error or a hang-up; returns those that have come, 0 after that
+/// time.
+fn poll(fd: BorrowedFd<'_>, events: i16, within: Duration) -> i16 {
+    let until = Instant::now() + within;
     let mut poll = libc::pollfd {
-        fd: process.as_raw_fd(),
-        events: libc::POLLIN,
+        fd: fd.as_raw_fd(),
+        events,
         revents: 0,
     };
-    // SAFETY: one `pollfd`, which is ours.
-    unsafe { libc::poll(&mut poll, 1, within.as_millis() as libc::c_int) == 1 }
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let millis = left.as_millis().min(i32::MAX as u128) as libc::c_int;
+        // SAFETY: one `pollfd`, which is ours.
+        match unsafe { libc::poll(&mut poll, 1, millis) } {
+            1 => return poll.revents,
+            // A signal has come.
+            -1 if !left.is_zero() => {}
+            _ => return 0,
+        }
+    }
 }

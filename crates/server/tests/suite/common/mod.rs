@@ -29,6 +29,7 @@ use tidegate_server::config::{
     ListenAddress, ListenConfig, PathsConfig, SocketOwner, VmConfig,
 };
 use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
+use tidegate_server::listener::Bound;
 
 /// Returns a configuration with one listener and no devices.
 pub fn config(dir: &Path) -> Config {
@@ -143,7 +144,17 @@ impl Server {
         Server::try_start(config).unwrap_or_else(|e| panic!("{e}"))
     }
 
+    /// Starts a daemon that a new one can take over at this path.
+    pub fn start_offering(config: Config, offer: &Path) -> Server {
+        let started = Server::start_with(config, Some(offer.to_owned()));
+        started.unwrap_or_else(|e| panic!("{e}"))
+    }
+
     pub fn try_start(config: Config) -> Result<Server, StartError> {
+        Server::start_with(config, None)
+    }
+
+    fn start_with(config: Config, offer: Option<PathBuf>) -> Result<Server, StartError> {
         let ListenAddress::Unix { path, .. } = &config.listeners[0].address else {
             panic!("the first listener is a unix socket")
         };
@@ -155,7 +166,7 @@ impl Server {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let daemon = match Daemon::start(config) {
+                let mut daemon = match Daemon::start(config) {
                     Ok(daemon) => daemon,
                     Err(error) => {
                         started.send(Err(error)).unwrap();
@@ -163,6 +174,11 @@ impl Server {
                     }
                 };
                 daemon.restore().await;
+                if let Some(path) = offer {
+                    let address = ListenAddress::Unix { path, mode: 0o600 };
+                    let bound = Bound::new(&address, &SocketOwner::default());
+                    daemon.offer_takeover(bound.expect("a free path"), Vec::new());
+                }
                 let addresses = daemon.listeners().map(|bound| bound.name().to_owned());
                 started
                     .send(Ok((daemon.handle(), addresses.collect())))
