@@ -403,17 +403,15 @@ pub struct HandedConnection {
 }
 
 impl HandedConnection {
-    /// Returns the connection on its way to a loop, and the bytes that have to be sent before.
-    pub fn reopen(self) -> (NewConnection, Vec<u8>) {
-        let (opening, unsent) = self.handed.reopen();
-        let new = NewConnection {
-            opening: Opening::Nbd(opening),
+    /// Returns the connection on its way to a loop. All replies were sent before.
+    pub fn reopen(self) -> NewConnection {
+        NewConnection {
+            opening: Opening::Nbd(self.handed.reopen()),
             serial: self.serial,
             disk: self.disk,
             peer: self.peer,
             permit: self.permit,
-        };
-        (new, unsent)
+        }
     }
 }
 

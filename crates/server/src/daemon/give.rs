@@ -10,7 +10,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -173,11 +172,6 @@ impl Giver {
                     "restart the daemon, which loses the disk's bytes, or put the disk into a file",
                 ));
             }
-        }
-        if shared.unsent.load(Ordering::Relaxed) > 0 {
-            return Err(refused(
-                "a client has not read replies since the last takeover",
-            ));
         }
         for device in 0..shared.devices.entries().len() {
             let snapshot = shared.devices.snapshot(device).await;
@@ -442,6 +436,9 @@ impl Giver {
 
     /// Pauses all clients and takes their connections out of the event loops.
     async fn pause(&self, paused: &mut Paused) -> Result<(), TakeoverError> {
+        // Clients that have not read all replies of the daemon before this one. First, because an
+        // event loop that is paused drops connections that come.
+        paused.connections = self.handle.shared().unsent.take();
         for entry in self.handle.devices().entries() {
             let (handed, receiver) = mpsc::unbounded_channel();
             let sent = entry.send(Command::HandOver(HandOverStep::Begin { handed }));
@@ -474,6 +471,8 @@ impl Giver {
         paused: &Paused,
         paused_at: u64,
     ) -> Result<(), TakeoverError> {
+        let devices = Handle::current().block_on(snapshots::states(self.handle.shared()));
+        let devices = devices.map_err(|error| refused(error.to_string()))?;
         let connections = paused.connections.iter().enumerate();
         let connections = connections.map(|(at, one)| {
             let state = &one.handed.state;
@@ -495,7 +494,7 @@ impl Giver {
         let state = State {
             paused_at,
             connections: connections.collect(),
-            devices: Handle::current().block_on(snapshots::states(self.handle.shared())),
+            devices,
         };
         let handed = || paused.connections.iter().map(|one| &one.handed);
         let bytes: Vec<&[u8]> = handed()

@@ -1,7 +1,6 @@
 //! Handle of a running daemon: its parts, and operations that involve several of them.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,6 +22,7 @@ use super::persistence::Persistence;
 use super::restore::Restore;
 use super::shared::Shared;
 use super::transfers::Transfers;
+use super::unsent::Unsent;
 use crate::command::{
     Command, CommandError, ControlError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
 };
@@ -79,7 +79,7 @@ impl DaemonHandle {
             half_open: HalfOpenTables::default(),
             file_vms,
             gate: ChangeGate::default(),
-            unsent: AtomicUsize::new(0),
+            unsent: Unsent::default(),
             stop: Notify::new(),
             outcome: Outcome::default(),
         });

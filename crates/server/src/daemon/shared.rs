@@ -1,7 +1,6 @@
 //! Parts of a daemon that its tasks share, each with its own state.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -13,6 +12,7 @@ use super::disks::OpenDisks;
 use super::outcome::Outcome;
 use super::persistence::Persistence;
 use super::transfers::Transfers;
+use super::unsent::Unsent;
 use crate::config::{DaemonConfig, ListenConfig, PathsConfig};
 use crate::history::History;
 use crate::listener::HalfOpenTables;
@@ -41,8 +41,8 @@ pub(super) struct Shared {
     pub(super) file_vms: Vec<Value>,
     /// Gate for changes of the control API.
     pub(super) gate: ChangeGate,
-    /// Number of connections of another daemon whose clients have not read their last replies.
-    pub(super) unsent: AtomicUsize,
+    /// Connections of another daemon whose clients have not read their last replies.
+    pub(super) unsent: Unsent,
     pub(super) stop: Notify,
     /// Decision between the end of the daemon and its hand-over to another one.
     pub(super) outcome: Outcome,

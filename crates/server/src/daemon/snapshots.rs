@@ -41,6 +41,20 @@ pub(super) struct LearntSnapshot {
     identity_source: IdentitySource,
 }
 
+impl LearntSnapshot {
+    /// Makes the snapshot of a device of which nothing is known.
+    fn of(shared: &Shared, device: usize) -> LearntSnapshot {
+        LearntSnapshot {
+            device: shared.devices.name(device).to_owned(),
+            policy: String::new(),
+            states: Vec::new(),
+            own: Vec::new(),
+            attainment: Vec::new(),
+            identity_source: shared.identity_source(device),
+        }
+    }
+}
+
 /// Periodic snapshots of a daemon. See the module's documentation.
 pub(super) struct Snapshots {
     shared: Arc<Shared>,
@@ -165,41 +179,44 @@ async fn collect_all(shared: &Shared) -> Vec<LearntSnapshot> {
     learnt
 }
 
-/// Returns what was learnt of all devices, attainment and running transfers, for another daemon.
-pub(super) async fn states(shared: &Shared) -> Vec<DeviceState> {
+/// Returns what was learnt of all devices, attainment and running transfers, for another daemon. Of
+/// a device that does not answer in time, what was learnt is left out, and transfers are not.
+///
+/// # Errors
+/// If an event loop has ended.
+pub(super) async fn states(shared: &Shared) -> Result<Vec<DeviceState>, ControlError> {
     let mut states = Vec::new();
-    for (device, learnt) in collect_all(shared).await.into_iter().enumerate() {
+    for device in 0..shared.devices.entries().len() {
+        let export = |reply| Command::ExportTransfers { reply };
+        let transfers = shared.devices.ask(device, export).await?;
+        let transfers = transfers.into_iter();
+        let transfers = transfers.map(|(vm, transfer)| (vm, transfer.words()));
+        let mut state = DeviceState {
+            device: shared.devices.name(device).to_owned(),
+            transfers: transfers.collect(),
+            ..DeviceState::default()
+        };
+        let learnt = timeout(ANSWER_TIMEOUT, collect(shared, device)).await;
+        let learnt = learnt.ok().transpose()?.flatten();
+        // An empty record of attainment, too, has its form.
+        let learnt = learnt.unwrap_or_else(|| LearntSnapshot::of(shared, device));
+        state.attainment = attainment_record::to_bytes(&learnt.attainment, Timestamp::now());
         let bytes = |(name, blob): (String, Blob)| (name, blob.as_bytes().to_vec());
         let own = learnt.own.into_iter().filter_map(|(part, state)| {
             let state = state?.as_bytes().to_vec();
             Some((part.name().to_owned(), state))
         });
-        let export = |reply| Command::ExportTransfers { reply };
-        let transfers = shared.devices.ask(device, export).await.unwrap_or_default();
-        states.push(DeviceState {
-            device: learnt.device,
-            learnt: learnt.states.into_iter().map(bytes).collect(),
-            own: own.collect(),
-            attainment: attainment_record::to_bytes(&learnt.attainment, Timestamp::now()),
-            transfers: (transfers.into_iter())
-                .map(|(vm, transfer)| (vm, transfer.words()))
-                .collect(),
-        });
+        state.own = own.collect();
+        state.learnt = learnt.states.into_iter().map(bytes).collect();
+        states.push(state);
     }
-    states
+    Ok(states)
 }
 
 /// Asks a device for its learnt states; `None` if its policy was replaced in between.
 async fn collect(shared: &Shared, device: usize) -> Result<Option<LearntSnapshot>, ControlError> {
     let devices = &shared.devices;
-    let mut learnt = LearntSnapshot {
-        device: devices.name(device).to_owned(),
-        policy: String::new(),
-        states: Vec::new(),
-        own: Vec::new(),
-        attainment: Vec::new(),
-        identity_source: shared.identity_source(device),
-    };
+    let mut learnt = LearntSnapshot::of(shared, device);
     let mut next = Some(0);
     while let Some(from) = next {
         let export = |reply| Command::ExportLearnt { from, reply };

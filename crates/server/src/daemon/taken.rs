@@ -164,7 +164,7 @@ impl Taken {
         // First, because the other daemon may have released it when it ended by a signal.
         hand_over_disks::lock_again(shared)?;
         self.ownership.take();
-        self.sockets.close_rest();
+        self.sockets.own();
         shared.disks.files().drop_inherited();
         Ok(())
     }

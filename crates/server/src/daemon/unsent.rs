@@ -1,46 +1,109 @@
 //! Connections that were handed over: their last replies are sent before they go to a loop.
 
-use std::io::Write;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::shared::Shared;
-use crate::command::{Command, HandedConnection, NewConnection};
-use crate::frontend::Opening;
+use crate::command::{Command, HandedConnection};
+use crate::ring::sys;
 
-/// Adds a connection to the event loop of its disk, once its client has taken the replies that the
-/// socket did not take before. A client that takes none has a thread of its own until it does.
-pub(super) fn add(shared: &Arc<Shared>, connection: HandedConnection) {
-    let (new, unsent) = connection.reopen();
-    if unsent.is_empty() {
-        return send(shared, new);
+/// Time after which a thread that waits for a client looks whether it is to stop.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Connections whose clients have yet to take replies. Each has a thread, because a client may take
+/// none for as long as it likes.
+#[derive(Debug, Default)]
+pub(super) struct Unsent(Mutex<Vec<Sending>>);
+
+/// Thread of a connection, which returns it with the replies that are left if it is stopped.
+#[derive(Debug)]
+struct Sending {
+    thread: JoinHandle<Option<HandedConnection>>,
+    stops: Arc<AtomicBool>,
+}
+
+impl Unsent {
+    fn lock(&self) -> MutexGuard<'_, Vec<Sending>> {
+        // Changed by single calls.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    let Opening::Nbd(opening) = &new.opening else {
-        unreachable!("only connections of NBD are handed over");
-    };
-    let Ok(fd) = opening.fd.as_fd().try_clone_to_owned() else {
-        return tracing::warn!(export = %new.disk, "client lost: no free descriptor");
-    };
-    shared.unsent.fetch_add(1, Ordering::Relaxed);
-    let shared = shared.clone();
-    let write = move || {
-        // Reads and writes of a stream are the same calls for each family of sockets.
-        let sent = UnixStream::from(fd).write_all(&unsent);
-        match sent {
-            Ok(()) => send(&shared, new),
-            Err(error) => tracing::info!(export = %new.disk, "client gone: {error}"),
-        }
-        shared.unsent.fetch_sub(1, Ordering::Relaxed);
-    };
-    let thread = std::thread::Builder::new().name("unsent replies".to_owned());
-    if let Err(error) = thread.spawn(write) {
-        tracing::error!("client lost: {error}");
+
+    /// Takes all connections back, with the replies that are left. They are no loop's. Blocks for
+    /// some milliseconds.
+    pub(super) fn take(&self) -> Vec<HandedConnection> {
+        let all = std::mem::take(&mut *self.lock());
+        all.iter()
+            .for_each(|sending| sending.stops.store(true, Ordering::Release));
+        // A panic was logged by the panic hook.
+        let left = all.into_iter().map(|sending| sending.thread.join());
+        left.filter_map(|left| left.ok().flatten()).collect()
     }
 }
 
-fn send(shared: &Shared, new: NewConnection) {
+/// Adds a connection to the event loop of its disk, once its client has taken the replies that the
+/// socket did not take before.
+pub(super) fn add(shared: &Arc<Shared>, connection: HandedConnection) {
+    if connection.handed.unsent.is_empty() {
+        return send(shared, connection);
+    }
+    let stops = Arc::new(AtomicBool::new(false));
+    let run = {
+        let (shared, stops) = (shared.clone(), stops.clone());
+        move || send_unsent(&shared, connection, &stops)
+    };
+    let thread = std::thread::Builder::new().name("unsent replies".to_owned());
+    match thread.spawn(run) {
+        Ok(thread) => {
+            let mut all = shared.unsent.lock();
+            all.retain(|sending| !sending.thread.is_finished());
+            all.push(Sending { thread, stops });
+        }
+        Err(error) => tracing::error!("client lost: {error}"),
+    }
+}
+
+/// Sends what the socket has not taken, then adds the connection to its loop. Returns it with the
+/// rest if it is to stop before.
+fn send_unsent(
+    shared: &Shared,
+    mut connection: HandedConnection,
+    stops: &AtomicBool,
+) -> Option<HandedConnection> {
+    let mut sent = 0;
+    while sent < connection.handed.unsent.len() {
+        if stops.load(Ordering::Acquire) {
+            drop(connection.handed.unsent.drain(..sent));
+            return Some(connection);
+        }
+        let socket = &connection.handed.fd;
+        if !sys::is_writable(socket, LOOK_INTERVAL) {
+            continue;
+        }
+        match sys::send_some(socket, &connection.handed.unsent[sent..]) {
+            Ok(taken) => sent += taken,
+            Err(error) if is_passing(&error) => {}
+            Err(error) => {
+                tracing::info!(export = %connection.disk, "client gone: {error}");
+                return None;
+            }
+        }
+    }
+    connection.handed.unsent.clear();
+    send(shared, connection);
+    None
+}
+
+/// Returns true for an error after which a socket may take bytes.
+fn is_passing(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];
+    kinds.contains(&error.kind())
+}
+
+fn send(shared: &Shared, connection: HandedConnection) {
+    let new = connection.reopen();
     let mut device = None;
     for vm in shared.vms.configs() {
         if vm.disks.iter().any(|disk| disk.export == new.disk) {

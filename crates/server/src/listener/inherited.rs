@@ -1,8 +1,10 @@
 //! Listening sockets of another daemon, which a new one goes on with.
 
+use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ownership::Ownership;
@@ -22,7 +24,20 @@ pub struct InheritedSocket {
 #[derive(Clone, Debug)]
 pub struct InheritedSockets {
     sockets: Arc<Mutex<Vec<InheritedSocket>>>,
+    later: Arc<Mutex<Vec<Later>>>,
     ownership: Ownership,
+}
+
+/// Change of a socket's file that waits until it is this daemon's.
+struct Later {
+    path: PathBuf,
+    change: Box<dyn FnOnce(&Path) -> io::Result<()> + Send>,
+}
+
+impl fmt::Debug for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Later").field(&self.path).finish()
+    }
 }
 
 impl Default for InheritedSockets {
@@ -50,6 +65,7 @@ impl InheritedSockets {
     pub fn new(sockets: Vec<InheritedSocket>, ownership: Ownership) -> InheritedSockets {
         InheritedSockets {
             sockets: Arc::new(Mutex::new(sockets)),
+            later: Arc::default(),
             ownership,
         }
     }
@@ -61,9 +77,27 @@ impl InheritedSockets {
         Some((sockets.remove(at), self.ownership.clone()))
     }
 
-    /// Closes the sockets that no listener has taken, because the configuration no longer names
-    /// them, and removes their files.
-    pub(crate) fn close_rest(&self) {
+    /// Has a socket's file changed once it is this daemon's.
+    pub(super) fn later(
+        &self,
+        path: &Path,
+        change: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
+    ) {
+        let (path, change) = (path.to_owned(), Box::new(change));
+        let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        later.push(Later { path, change });
+    }
+
+    /// Makes all sockets this daemon's: changes the files of those that listeners have taken, closes
+    /// the others, which the configuration no longer names, and removes their files.
+    pub(crate) fn own(&self) {
+        let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        for Later { path, change } in later.drain(..) {
+            if let Err(error) = change(&path) {
+                let path = path.display();
+                tracing::warn!("{path}: mode and owner of the socket stay as they were: {error}");
+            }
+        }
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         for InheritedSocket { key, file, .. } in sockets.drain(..) {
             tracing::info!("no longer listening on {key}");

@@ -88,7 +88,7 @@ impl VhostUserListener {
     /// The first error; the sockets that were bound are removed when the listener is dropped.
     pub fn bind(&self, inherited: &InheritedSockets) -> Result<(), BindError> {
         for (path, disk) in self.wanted() {
-            let bound = match Bound::inherited_unix(&path, inherited) {
+            let bound = match Bound::inherited_unix(&path, self.mode, self.owner, inherited) {
                 Some(bound) => bound,
                 None => Bound::unix(&path, self.mode, self.owner)?,
             };

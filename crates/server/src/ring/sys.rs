@@ -17,8 +17,8 @@ mod unix_sockets;
 
 pub use accounts::{group_id, overflow_user, own_user, user_id};
 pub use descriptors::{
-    DESCRIPTORS_MAX, has_ended, is_hung_up, peer_process, process, receive_descriptors,
-    send_descriptors,
+    DESCRIPTORS_MAX, has_ended, is_hung_up, is_writable, peer_process, process,
+    receive_descriptors, send_descriptors, send_some,
 };
 pub use unix_sockets::{is_listened_on, open_reference, peer_groups};
 

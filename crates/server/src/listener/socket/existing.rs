@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{BindError, Bound, FileOwner, Socket};
+use super::{BindError, Bound, FileOwner, Socket, SocketFile};
 use crate::config::{ListenAddress, SocketOwner};
 use crate::listener::inherited::{InheritedSocket, InheritedSockets, key_of_address, key_of_path};
 use crate::listener::passed_sockets::PassedSocket;
@@ -62,7 +62,10 @@ impl Bound {
         inherited: &InheritedSockets,
     ) -> Result<Bound, BindError> {
         let taken = match address {
-            ListenAddress::Unix { path, .. } => Bound::inherited_unix(path, inherited),
+            ListenAddress::Unix { path, mode } => {
+                let owner = FileOwner::look_up(owner, path)?;
+                Bound::inherited_unix(path, *mode, owner, inherited)
+            }
             ListenAddress::Tcp(address) => {
                 let socket = inherited.take(&key_of_address(*address));
                 socket.map(|(socket, ownership)| {
@@ -83,13 +86,20 @@ impl Bound {
         taken.map_or_else(|| Bound::new(address, owner), Ok)
     }
 
-    /// Takes the unix socket of another daemon at a path, if it has one.
+    /// Takes the unix socket of another daemon at a path, if it has one. Its file gets this mode and
+    /// owner with the [ownership](InheritedSockets::own) of the socket.
     pub(in crate::listener) fn inherited_unix(
         path: &Path,
+        mode: u32,
+        owner: FileOwner,
         inherited: &InheritedSockets,
     ) -> Option<Bound> {
         let (socket, ownership) = inherited.take(&key_of_path(path))?;
         let InheritedSocket { key, file, fd } = socket;
+        if let Some(file) = file {
+            let set = move |path: &Path| set_access(path, file, mode, owner);
+            inherited.later(path, set);
+        }
         Some(Bound {
             name: path.display().to_string(),
             socket: Socket::Unix(fd.into()),
@@ -129,6 +139,16 @@ impl Bound {
     pub(crate) fn give_up(&self) {
         self.ownership.give_up();
     }
+}
+
+/// Sets mode and owner of a socket's file, unless another file is at its path by now.
+fn set_access(path: &Path, identity: (u64, u64), mode: u32, owner: FileOwner) -> io::Result<()> {
+    let file = SocketFile::open(path)?;
+    if file.identity() != identity {
+        return Err(io::Error::other("another process has replaced it"));
+    }
+    file.set_mode(mode)?;
+    file.set_owner(owner.user, owner.group)
 }
 
 /// Warns if the file of a socket of the service manager has another mode or owner than the

@@ -130,6 +130,24 @@ pub fn peer_process(stream: &UnixStream) -> io::Result<(i32, u32)> {
     Ok((credentials.pid, credentials.uid))
 }
 
+/// Sends as many of the bytes as a socket takes at once; fails with `EAGAIN` if it takes none.
+///
+/// # Errors
+/// As for `send(2)`.
+pub fn send_some(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the pointer and the length are those of the slice.
+    let sent = unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            flags,
+        )
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
 /// Descriptor of a process, which another process with its number does not get.
 ///
 /// # Errors
@@ -150,6 +168,11 @@ pub fn has_ended(process: &OwnedFd, within: Duration) -> bool {
 /// Waits until the last write end of a pipe was closed; false if it was not within the time.
 pub fn is_hung_up(reader: BorrowedFd<'_>, within: Duration) -> bool {
     poll(reader, 0, within) & libc::POLLHUP != 0
+}
+
+/// Waits until a socket takes bytes, or fails; false if it has not within the time.
+pub fn is_writable(socket: &OwnedFd, within: Duration) -> bool {
+    poll(socket.as_fd(), libc::POLLOUT, within) != 0
 }
 
 /// Waits for one of the events, an error or a hang-up; returns those that have come, 0 after that

@@ -42,14 +42,18 @@ pub struct Handed {
 }
 
 impl Handed {
-    /// Returns the connection on its way to a loop, and the bytes that have to be sent before.
-    pub fn reopen(self) -> (Opening, Vec<u8>) {
+    /// Returns the connection on its way to a loop.
+    ///
+    /// # Panics
+    /// If replies have yet to be sent: those of the loop would come before them.
+    pub fn reopen(self) -> Opening {
+        assert!(self.unsent.is_empty(), "replies would come out of order");
         // Skipped once the input was parsed, which is in front of it.
         let at_input = TransmissionState {
             skip: 0,
             ..self.state
         };
-        let opening = Opening {
+        Opening {
             fd: self.fd,
             session: Session::resumed(Limits::default(), &at_input),
             style: self.state.style,
@@ -57,8 +61,7 @@ impl Handed {
             leftover: self.input,
             skip: self.state.skip,
             is_tunnelled: false,
-        };
-        (opening, self.unsent)
+        }
     }
 }
 
