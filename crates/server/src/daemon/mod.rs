@@ -401,6 +401,7 @@ impl Daemon {
     fn begin_reports(&self, reporting: &mut JoinSet<()>) {
         reporting.spawn(log_limit::report_suppressed());
         reporting.spawn(sandbox::report());
+        reporting.spawn(signals::log_hangups(self.tls.threads().is_some()));
         reporting.spawn(timekeeping::watch());
         reporting.spawn(service_status::report(self.handle()));
     }

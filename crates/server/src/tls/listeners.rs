@@ -24,7 +24,7 @@ pub(crate) struct TlsListeners {
     /// Threads, where a listener has TLS.
     threads: Option<Arc<TlsThreads>>,
     /// Task that reads everything again on SIGHUP, and ends with this value. A process without a
-    /// listener with TLS has none, and keeps the usual effect of SIGHUP, which ends it.
+    /// listener with TLS has none.
     _reloading: JoinSet<()>,
 }
 
