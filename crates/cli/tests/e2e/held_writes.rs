@@ -184,7 +184,7 @@ fn a_newer_write_is_not_overtaken_where_the_next_daemon_was_about_to_take_over()
     let Some(medium) = SlowMedium::new(true) else {
         return;
     };
-    let mut daemon = medium.serve("\n[daemon]\ntakeover = true\n");
+    let mut daemon = medium.serve("");
     let socket = daemon.path("a.vhost");
     let mut guest = Guest::start_recorded(&socket, ALL, 1);
     guest.write(0, &[1; 4096]);

@@ -64,11 +64,6 @@ fn take_over(daemon: &mut Daemon) -> u64 {
     pause.trim().parse().expect("a number")
 }
 
-/// Starts a daemon that lets others take over.
-fn start(config: &str) -> Daemon {
-    Daemon::start(&format!("[daemon]\ntakeover = true\n{config}"))
-}
-
 /// Takes a daemon over under the load of clients on a unix socket and on TCP, and returns the
 /// longest pause in milliseconds.
 fn under_load(backing: Backing, times: u32) -> u64 {
@@ -80,7 +75,7 @@ fn under_load(backing: Backing, times: u32) -> u64 {
         &backing.vm("b", "64 MiB", ""),
     ]
     .concat();
-    let mut daemon = start(&config);
+    let mut daemon = Daemon::start(&config);
     let mut port = None;
     wait_for("the port", || {
         let log = daemon.log();
@@ -181,7 +176,7 @@ impl Client {
 
 fn one_disk(more: &str) -> Daemon {
     let disk = Backing::File.vm("a", "1 MiB", "");
-    start(&[&Backing::File.device(""), &disk, more].concat())
+    Daemon::start(&[&Backing::File.device(""), &disk, more].concat())
 }
 
 #[test]
@@ -345,7 +340,7 @@ fn a_request_that_came_in_half_goes_on_in_the_next_daemon() {
 #[test]
 fn replies_that_a_client_does_not_read_are_there_after_a_takeover() {
     let disk = Backing::File.vm("a", "64 MiB", "");
-    let mut daemon = start(&[Backing::File.device(""), disk].concat());
+    let mut daemon = Daemon::start(&[Backing::File.device(""), disk].concat());
     let bytes = noise(5, 8 << 20);
     std::fs::write(daemon.path("bytes"), &bytes).expect("room");
     let file = daemon.path("bytes");
@@ -357,9 +352,14 @@ fn replies_that_a_client_does_not_read_are_there_after_a_takeover() {
         client.send(&request(READ, at, at * (128 << 10), 128 << 10));
     }
     wait_for("the reads", || requests(&daemon, "a") > 8);
+    // The next daemons get what the first could not send, and pass on what they cannot.
+    take_over(&mut daemon);
     take_over(&mut daemon);
     let mut read = 0;
     for _ in 0..64 {
+        if read == 20 {
+            take_over(&mut daemon);
+        }
         let at = client.receive() as usize * (128 << 10);
         let mut data = vec![0; 128 << 10];
         client.stream.read_exact(&mut data).expect("data");
@@ -402,7 +402,7 @@ fn what_was_changed_while_the_daemon_ran_is_so_in_the_next_one() {
         &Backing::File.vm("gone", "1 MiB", ""),
     ]
     .concat();
-    let mut daemon = start(&config);
+    let mut daemon = Daemon::start(&config);
     let changes: [&[&str]; 6] = [
         &[
             "vm",
@@ -502,7 +502,7 @@ fn a_new_daemon_that_ends_in_any_phase_leaves_the_old_one_as_it_was() {
         &Backing::File.vm("a", "1 MiB", ""),
     ]
     .concat();
-    let mut daemon = start(&config);
+    let mut daemon = Daemon::start(&config);
     let mut client = Client::new(&daemon, "a");
     for phase in 0..6 {
         let bytes = client.write(phase, 40 + phase as u8);
@@ -636,7 +636,7 @@ fn a_daemon_that_is_stopped_while_the_next_one_prepares_leaves_it_the_locks() {
     for disk in 0..200 {
         config.push_str(&Backing::File.vm(&format!("d{disk}"), "64 KiB", ""));
     }
-    let mut daemon = start(&config);
+    let mut daemon = Daemon::start(&config);
     let mut next = daemon.spawn_next();
     // Of the running one, and of the next one once the running one has closed its store.
     wait_for("the next daemon to prepare", || {
@@ -665,9 +665,63 @@ fn a_daemon_that_is_stopped_while_the_next_one_prepares_leaves_it_the_locks() {
 }
 
 #[test]
+fn a_disk_that_was_resized_below_its_clients_goes_over() {
+    let mut daemon = one_disk("");
+    let mut client = Client::new(&daemon, "a");
+    let bytes = client.write(255, 9);
+    client.send(&bytes);
+    assert_eq!(client.receive(), 255);
+    tidegate(&daemon, &["vm", "resize", "a", "2 MiB"]);
+    take_over(&mut daemon);
+    client.check();
+    let mut grown = Client::new(&daemon, "a");
+    grown.send(&request(READ, 8, (2 << 20) - BLOCK as u64, BLOCK as u32));
+    assert_eq!(grown.receive(), 8);
+    daemon.stop();
+}
+
+#[test]
+fn a_socket_that_goes_over_gets_the_mode_of_the_new_configuration() {
+    let mut daemon = one_disk("");
+    let mode = |daemon: &Daemon| {
+        let file = std::fs::metadata(daemon.path("nbd.sock")).expect("a socket");
+        std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o777
+    };
+    let before = mode(&daemon);
+    assert_ne!(before, 0o640);
+    let path = daemon.path("tidegate.toml");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    let other = text.replace(
+        "unix = \"nbd.sock\"",
+        "unix = \"nbd.sock\"\nmode = \"0640\"",
+    );
+    // A daemon that is refused changes nothing.
+    std::fs::write(&path, other.replace("a.raw", "b.raw")).expect("writable");
+    assert!(daemon.take_over().is_err());
+    assert_eq!(mode(&daemon), before);
+    std::fs::write(&path, other).expect("writable");
+    take_over(&mut daemon);
+    wait_for("the mode", || mode(&daemon) == 0o640);
+    Client::new(&daemon, "a").check();
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_without_tls_says_that_sighup_reads_nothing_again() {
+    let daemon = one_disk("");
+    let mut client = Client::new(&daemon, "a");
+    daemon.signal("HUP");
+    wait_for("the answer", || {
+        daemon.logged(&["SIGHUP: no listener of disks has TLS", "--takeover"])
+    });
+    client.check();
+    daemon.stop();
+}
+
+#[test]
 fn a_disk_in_memory_is_not_taken_over() {
     let disk = Backing::Memory.vm("a", "1 MiB", "");
-    let mut daemon = start(&[Backing::Memory.device(""), disk].concat());
+    let mut daemon = Daemon::start(&[Backing::Memory.device(""), disk].concat());
     let mut client = Client::new(&daemon, "a");
     let ended = daemon.take_over();
     assert!(ended.is_err_and(|status| !status.success()), "{ended:?}");
@@ -677,9 +731,8 @@ fn a_disk_in_memory_is_not_taken_over() {
 }
 
 #[test]
-fn a_daemon_is_not_taken_over_unless_its_configuration_says_so() {
-    let disk = Backing::File.vm("a", "1 MiB", "");
-    let mut daemon = Daemon::start(&[Backing::File.device(""), disk].concat());
+fn a_daemon_is_not_taken_over_if_its_configuration_says_so() {
+    let mut daemon = one_disk("[daemon]\ntakeover = false\n");
     let mut client = Client::new(&daemon, "a");
     let ended = daemon.take_over();
     assert!(ended.is_err_and(|status| !status.success()), "{ended:?}");

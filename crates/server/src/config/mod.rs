@@ -211,7 +211,7 @@ impl Default for DaemonConfig {
             // Below the 90 s after which systemd kills a stopping service.
             stop_within: Duration::from_secs(60),
             sandbox: true,
-            takeover: false,
+            takeover: true,
             open_key: keys::OPEN_TIMEOUT.name,
             stop_key: keys::STOP_TIMEOUT.name,
         }

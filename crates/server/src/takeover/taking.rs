@@ -71,8 +71,8 @@ impl TakeoverError {
     pub fn help(&self) -> Option<String> {
         let help = match self {
             TakeoverError::NoDaemon { .. } => {
-                "start it without --takeover; the running one needs `takeover = true` in [daemon], \
-                 and both the same `socket` in [control]"
+                "start it without --takeover; the running one must not have `takeover = false` in \
+                 [daemon], and both need the same `socket` in [control]"
                     .to_owned()
             }
             TakeoverError::NotAllowed { .. } => "run it as that user, or as root".to_owned(),

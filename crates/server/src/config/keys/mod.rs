@@ -54,9 +54,9 @@ pub(super) const SANDBOX: KeyInfo = KeyInfo::flag(
 /// Takeover by a new daemon.
 pub(super) const TAKEOVER: KeyInfo = KeyInfo::flag(
     "takeover",
-    false,
-    "let a [new daemon take over](upgrade.md) with `serve --takeover`: an experiment, whose \
-     [known gaps](upgrade.md#known-gaps) can harm data",
+    true,
+    "let a [new daemon take over](upgrade.md) with `serve --takeover`, as an upgrade of the \
+     package and `systemctl reload` do",
 );
 
 /// Interval at which learnt state is written to the store. The default loses at most a minute's
