@@ -35,6 +35,8 @@ mod sandbox;
 mod schedules;
 mod stalls;
 mod takeover;
+mod takeover_changes;
+mod takeover_random;
 mod tenants;
 mod tls;
 mod tls_control;

@@ -50,8 +50,8 @@ pub(super) async fn log_hangups(has_tls: bool) {
     };
     while hangups.recv().await.is_some() {
         tracing::info!(
-            "SIGHUP: {what}; a new daemon applies a changed configuration, without a pause that \
-             clients notice as an error: systemctl reload tidegate, or tidegate serve --takeover"
+            "SIGHUP: {what}; a new daemon applies a changed configuration: a restart, or tidegate \
+             serve --takeover"
         );
     }
 }

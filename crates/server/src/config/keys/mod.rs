@@ -55,8 +55,7 @@ pub(super) const SANDBOX: KeyInfo = KeyInfo::flag(
 pub(super) const TAKEOVER: KeyInfo = KeyInfo::flag(
     "takeover",
     true,
-    "let a [new daemon take over](upgrade.md) with `serve --takeover`, as an upgrade of the \
-     package and `systemctl reload` do",
+    "let a [new daemon take over](upgrade.md) with `serve --takeover`",
 );
 
 /// Interval at which learnt state is written to the store. The default loses at most a minute's

@@ -1,0 +1,137 @@
+//! Takeovers around changes: of the configuration, of disks, and of the running daemon itself.
+
+use crate::control::tidegate;
+use crate::daemon::{Backing, Daemon, signal, wait_for};
+use crate::faults::request;
+use crate::takeover::{BLOCK, Client, READ, one_disk, take_over};
+use crate::tool::{Running, arg};
+
+#[test]
+fn a_path_that_was_edited_to_another_file_is_refused() {
+    let mut daemon = one_disk("");
+    let mut client = Client::new(&daemon, "a");
+    let bytes = client.write(3, 9);
+    client.send(&bytes);
+    assert_eq!(client.receive(), 3);
+    let path = daemon.path("tidegate.toml");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    // Another file of the same size; the clients' own bytes are in the first.
+    std::fs::write(daemon.path("b.raw"), vec![0; 1 << 20]).expect("room");
+    std::fs::write(&path, text.replace("a.raw", "b.raw")).expect("writable");
+    let ended = daemon.take_over();
+    assert!(ended.is_err_and(|status| !status.success()), "{ended:?}");
+    assert!(daemon.logged(&["disk \"a\" is on another file than the one that is served"]));
+    client.check();
+    // The file that is served, by another name.
+    std::fs::hard_link(daemon.path("a.raw"), daemon.path("c.raw")).expect("one file system");
+    std::fs::write(&path, text.replace("a.raw", "c.raw")).expect("writable");
+    take_over(&mut daemon);
+    client.check();
+    daemon.stop();
+}
+
+/// Starts a daemon beside the one of a test with a file of its disk; returns what it says as it
+/// ends, for which the file has to be locked.
+fn refused_beside(daemon: &Daemon, file: &str) -> String {
+    let config = format!(
+        "[[listen]]\nunix = \"other.sock\"\n[control]\nsocket = \"other-control.sock\"\n\
+         {}[[vm]]\nname = \"other\"\n[[vm.disk]]\npath = \"{file}\"\n",
+        Backing::File.device("")
+    );
+    std::fs::write(daemon.path("other.toml"), config).expect("room");
+    let file = daemon.path("other.toml");
+    let args = ["serve", arg(&file)];
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let done = Running::start(daemon.scratch(), program, &args).wait();
+    assert!(!done.status.success(), "{}", done.err);
+    done.err
+}
+
+#[test]
+fn a_daemon_that_is_stopped_while_the_next_one_prepares_leaves_it_the_locks() {
+    // So many disks that their opening takes a while.
+    let mut config = Backing::File.device("");
+    for disk in 0..200 {
+        config.push_str(&Backing::File.vm(&format!("d{disk}"), "64 KiB", ""));
+    }
+    let mut daemon = Daemon::start(&config);
+    let mut next = daemon.spawn_next();
+    // Of the running one, and of the next one once the running one has closed its store.
+    wait_for("the next daemon to prepare", || {
+        daemon.log().matches("control API at").count() == 2
+    });
+    signal(next.id(), "STOP");
+    if daemon.logged(&["handed over"]) {
+        // The next one was quicker than this test: nothing is left to be seen.
+        signal(next.id(), "CONT");
+        assert!(daemon.wait().success());
+        daemon.replace(next);
+        return daemon.stop();
+    }
+    daemon.signal("TERM");
+    assert!(daemon.wait().success());
+    signal(next.id(), "CONT");
+    wait_for("the next daemon to serve", || {
+        assert!(matches!(next.try_wait(), Ok(None)), "it has ended");
+        daemon.logged(&["its clients have to connect again"])
+            && daemon.log().matches("INFO serving").count() == 2
+    });
+    let error = refused_beside(&daemon, "d0.raw");
+    assert!(error.contains("in use by another process"), "{error}");
+    daemon.replace(next);
+    daemon.stop();
+}
+
+#[test]
+fn a_disk_that_was_resized_below_its_clients_goes_over() {
+    let mut daemon = one_disk("");
+    let mut client = Client::new(&daemon, "a");
+    let bytes = client.write(255, 9);
+    client.send(&bytes);
+    assert_eq!(client.receive(), 255);
+    tidegate(&daemon, &["vm", "resize", "a", "2 MiB"]);
+    take_over(&mut daemon);
+    client.check();
+    let mut grown = Client::new(&daemon, "a");
+    grown.send(&request(READ, 8, (2 << 20) - BLOCK as u64, BLOCK as u32));
+    assert_eq!(grown.receive(), 8);
+    daemon.stop();
+}
+
+#[test]
+fn a_socket_that_goes_over_gets_the_mode_of_the_new_configuration() {
+    let mut daemon = one_disk("");
+    let mode = |daemon: &Daemon| {
+        let file = std::fs::metadata(daemon.path("nbd.sock")).expect("a socket");
+        std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o777
+    };
+    let before = mode(&daemon);
+    assert_ne!(before, 0o640);
+    let path = daemon.path("tidegate.toml");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    let other = text.replace(
+        "unix = \"nbd.sock\"",
+        "unix = \"nbd.sock\"\nmode = \"0640\"",
+    );
+    // A daemon that is refused changes nothing.
+    std::fs::write(&path, other.replace("a.raw", "b.raw")).expect("writable");
+    assert!(daemon.take_over().is_err());
+    assert_eq!(mode(&daemon), before);
+    std::fs::write(&path, other).expect("writable");
+    take_over(&mut daemon);
+    wait_for("the mode", || mode(&daemon) == 0o640);
+    Client::new(&daemon, "a").check();
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_without_tls_says_that_sighup_reads_nothing_again() {
+    let daemon = one_disk("");
+    let mut client = Client::new(&daemon, "a");
+    daemon.signal("HUP");
+    wait_for("the answer", || {
+        daemon.logged(&["SIGHUP: no listener of disks has TLS", "--takeover"])
+    });
+    client.check();
+    daemon.stop();
+}
