@@ -28,10 +28,13 @@ pub struct InheritedSockets {
     ownership: Ownership,
 }
 
+/// Change of the file at a path.
+type Change = dyn FnOnce(&Path) -> io::Result<()> + Send;
+
 /// Change of a socket's file that waits until it is this daemon's.
 struct Later {
     path: PathBuf,
-    change: Box<dyn FnOnce(&Path) -> io::Result<()> + Send>,
+    change: Box<Change>,
 }
 
 impl fmt::Debug for Later {
