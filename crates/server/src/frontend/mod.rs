@@ -41,7 +41,7 @@ pub struct Volume {
     pub read_only: bool,
     /// True if seeks cost time, as on a hard disk.
     pub rotational: bool,
-    /// Identity of the disk's file as [`sys::identity`](crate::ring::sys::identity) returns it.
+    /// Identity of the disk's file: true for a block device, then device and inode.
     pub identity: Option<(bool, u64, u64)>,
     /// Lock of the disk's file; `None` for a disk that cannot be handed over to another daemon.
     pub activation: Option<Arc<Activation>>,
