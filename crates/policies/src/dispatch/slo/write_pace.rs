@@ -6,8 +6,9 @@
 //! is the rate at which writes are sent:
 //!
 //! ```text
-//!   a promised I/O is late --> rate = 3/4 of what was written, at least half of the most; and a
-//!                              pause as long as the I/O took, for the backlog to go
+//!   a promised I/O is late --> rate = 3/4 of what was written, or 7/8 after some calm seconds, at
+//!                              least half of the most; and a pause as long as the I/O took, for
+//!                              the backlog to go
 //!   a window that filled the rate, with promised I/Os in time
 //!                          --> a little more; fast up to nine tenths of the rate before the cut,
 //!                              then slowly, the slower the more often that rate was too high
@@ -15,8 +16,9 @@
 //! ```
 //!
 //! - **Late** is a request of a floor after three quarters of the time by which it is judged: its
-//!   deadline and the device's blocking time. A latency bound may be exceeded by one request in a
-//!   hundred, so one in two hundred counts as late.
+//!   deadline and the device's blocking time. A floor is kept in a second in which one request is
+//!   late, so one a second does not count where there are many. A latency bound may be exceeded by
+//!   one request in a hundred, so one in two hundred counts as late.
 //! - **By share.** What is promised is not paced. When the turn is a paced write's, other I/Os by
 //!   share wait with it, so that shares stay as the weights have them.
 //! - **Only where writes may be the cause:** they are at least a sixteenth of all bytes.
@@ -51,8 +53,11 @@ const WATCHED_IOS: usize = 256;
 const WRITE_MIN: u32 = 4 << 10;
 /// Reciprocal of the part of all bytes from which on writes by share may be why reads are late.
 const BYTES_PER_WRITTEN: u64 = 16;
-/// Part of the measured rate that is left after a cut, in quarters.
-const CUT_QUARTERS: u64 = 3;
+/// Eighths of the measured rate that are left after a cut: after one that follows another, and
+/// after the first for [`CALM_MIN`], which may be a single stall of the device.
+const CUT_EIGHTHS: u64 = 6;
+const FIRST_CUT_EIGHTHS: u64 = 7;
+const CALM_MIN: Nanos = Nanos::from_millis(5_000);
 /// Windows with writes before the first cut: while depth and guests begin, the most that is written
 /// says little.
 const MEASURED_MIN: u32 = 10;
@@ -77,7 +82,10 @@ const IOS_PER_SLOW_ONE: u32 = 100;
 /// Reciprocal of the share of I/Os with a latency bound that may exceed it before the rate is cut,
 /// and the windows in which their counts are halved.
 const IOS_PER_LATE_ONE: u32 = 200;
-const BOUND_HALVED_WINDOWS: u32 = 20;
+const COUNTS_HALVED_WINDOWS: u32 = 20;
+/// Requests of floors in a second from which on a single one may be late without a cut: a floor is
+/// kept in a second in which all but one were in time.
+const FLOOR_IOS_PER_LATE_ONE: u32 = 1000;
 
 /// Promised I/O in flight.
 #[derive(Clone, Copy, Debug)]
@@ -104,11 +112,24 @@ struct Window {
     slow: u32,
 }
 
-/// I/Os with a latency bound that ended lately, and those that exceeded it.
+/// Promised I/Os that ended lately, and those that were late.
 #[derive(Clone, Copy, Default, Debug)]
-struct BoundUse {
+struct Lateness {
     ended: u32,
     late: u32,
+}
+
+impl Lateness {
+    /// Counts an I/O that ended.
+    fn count(&mut self, is_late: bool) {
+        self.ended += 1;
+        self.late += u32::from(is_late);
+    }
+
+    fn halve(&mut self) {
+        self.ended /= 2;
+        self.late /= 2;
+    }
 }
 
 /// Pace of writes by share; see the [module](self).
@@ -143,8 +164,10 @@ pub(super) struct WritePace {
     window: Window,
     /// The window before, if it was a whole one.
     before: Window,
-    bound: BoundUse,
-    /// Number of windows since `bound` was halved.
+    /// I/Os of floors, and I/Os with a latency bound.
+    floors: Lateness,
+    bounds: Lateness,
+    /// Number of windows since these counts were halved.
     windows: u32,
     /// Time that a request of a floor may take beyond its deadline, if the profile says it.
     known_slack: Option<Nanos>,
@@ -174,7 +197,8 @@ impl WritePace {
             window_end: Nanos::ZERO,
             window: Window::default(),
             before: Window::default(),
-            bound: BoundUse::default(),
+            floors: Lateness::default(),
+            bounds: Lateness::default(),
             windows: 0,
             known_slack: None,
             watching: 0,
@@ -252,7 +276,7 @@ impl WritePace {
             io,
             started: now,
             slow: since + Nanos((by_floor.0 / 2).min(latency.0 / 8 * 7)),
-            late: since + Nanos(by_floor.0 / 4 * 3),
+            late: floor.map_or(Nanos::MAX, |_| since + Nanos(by_floor.0 / 4 * 3)),
             exceeds: since + latency,
         };
         let place = &mut self.watched[io.index as usize % WATCHED_IOS];
@@ -279,12 +303,14 @@ impl WritePace {
         self.window.ended += 1;
         self.window.slow += u32::from(now > watched.slow);
         let mut is_late = now > watched.late;
+        if watched.late != Nanos::MAX {
+            self.floors.count(is_late);
+            is_late &= self.floors.late > 1 || self.floors.ended < FLOOR_IOS_PER_LATE_ONE;
+        }
         if watched.exceeds != Nanos::MAX {
-            self.bound.ended += 1;
-            if now > watched.exceeds {
-                self.bound.late += 1;
-                is_late |= self.bound.late * IOS_PER_LATE_ONE > self.bound.ended;
-            }
+            let exceeds = now > watched.exceeds;
+            self.bounds.count(exceeds);
+            is_late |= exceeds && self.bounds.late * IOS_PER_LATE_ONE > self.bounds.ended;
         }
         if is_late && now >= self.settle_until.max(self.rest_until) {
             self.cut(now, now.since(watched.started));
@@ -320,7 +346,13 @@ impl WritePace {
         };
         self.before_cut = rate;
         self.raise = ((rate / RAISE_ABOVE) >> self.caution) + 1;
-        self.rate = Some((rate / 4 * CUT_QUARTERS).max(least).max(1));
+        let is_calm = self.rate.is_some() && now.since(self.settle_until) > CALM_MIN;
+        let left = if is_calm {
+            FIRST_CUT_EIGHTHS
+        } else {
+            CUT_EIGHTHS
+        };
+        self.rate = Some((rate / 8 * left).max(least).max(1));
         let pause = took.min(PAUSE_MAX);
         self.next = self.next.max(now + pause);
         self.settle_until = now + pause + SETTLE;
@@ -365,10 +397,10 @@ impl WritePace {
         self.window = Window::default();
         self.window_end = now + WINDOW;
         self.windows += 1;
-        if self.windows >= BOUND_HALVED_WINDOWS {
+        if self.windows >= COUNTS_HALVED_WINDOWS {
             self.windows = 0;
-            self.bound.ended /= 2;
-            self.bound.late /= 2;
+            self.floors.halve();
+            self.bounds.halve();
         }
     }
 
@@ -483,6 +515,43 @@ mod tests {
         assert!(later > all / 10 * 8 && later < all, "{later} of {all}");
         host.pass(Nanos(60 * Nanos::SECOND.0), Some(ms(1)), LEN);
         assert_eq!(host.pass(ms(1000), Some(ms(1)), LEN), all);
+    }
+
+    /// Passes a second with 2,000 promised reads, of which `late` take 8 ms.
+    fn busy_second(host: &mut Host, late: u32) {
+        for nr in 0..1000 {
+            host.pass(ms(1), None, LEN);
+            host.read(if nr < late { ms(8) } else { ms(1) }, Nanos::MAX);
+            host.read(ms(1), Nanos::MAX);
+        }
+    }
+
+    #[test]
+    fn one_late_request_a_second_of_many_changes_nothing() {
+        let mut host = Host::new();
+        busy_second(&mut host, 0);
+        for _ in 0..10 {
+            busy_second(&mut host, 1);
+        }
+        assert_eq!(host.pace.rate, None);
+        busy_second(&mut host, 2);
+        assert!(host.pace.rate.is_some());
+    }
+
+    #[test]
+    fn a_cut_after_calm_seconds_takes_less_than_one_that_follows_another() {
+        let mut host = Host::new();
+        host.pass(Nanos::SECOND, Some(ms(1)), LEN);
+        let mut cut = |calm: Nanos| {
+            host.pass(calm, Some(ms(1)), LEN);
+            host.read(ms(8), Nanos::MAX);
+            let rate = host.pace.rate.expect("it was late");
+            rate * 100 / host.pace.before_cut
+        };
+        // In per cent of the rate before; the first one, before which nothing was paced.
+        assert!((74..=75).contains(&cut(ms(0))));
+        assert!((74..=75).contains(&cut(ms(1000))));
+        assert!((86..=87).contains(&cut(ms(6000))));
     }
 
     #[test]
