@@ -317,6 +317,11 @@ pub enum HandOverStep {
         /// Channel for the result.
         reply: oneshot::Sender<io::Result<()>>,
     },
+    /// Lists all clients that are connected.
+    ListClients {
+        /// Channel for the answer: peers, each with the export of its disk.
+        reply: oneshot::Sender<Vec<(String, String)>>,
+    },
     /// Hands the connections over: receives nothing more, withdraws requests that have not begun,
     /// and lets I/O in flight end.
     Begin {

@@ -55,6 +55,11 @@ pub fn connect() -> Result<(), ConnectError> {
     Ok(())
 }
 
+/// Returns true if the environment names a service manager, also one that cannot be reached.
+pub(crate) fn is_named() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some_and(|name| !name.is_empty())
+}
+
 /// Reports that the daemon serves.
 pub(crate) fn ready(status: &str) {
     with_manager(|manager| manager.ready(status));

@@ -306,11 +306,7 @@ impl Daemon {
         self.signal("TERM");
         let status = self.wait();
         assert!(status.success(), "on SIGTERM it ended with {status}");
-        let mut daemon = Daemon::spawn(self.scratch.take().expect("not taken yet"));
-        if let Err(status) = daemon.listens() {
-            panic!("the daemon did not start again: {status}");
-        }
-        daemon
+        self.start_again()
     }
 
     /// Ends the daemon with SIGTERM and starts it again. The start must fail; returns its exit

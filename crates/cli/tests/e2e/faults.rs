@@ -79,13 +79,17 @@ fn a_killed_client_takes_nobody_along(backing: Backing) {
     daemon.stop();
 }
 
-fn connect(daemon: &Daemon) -> UnixStream {
+pub(crate) fn connect(daemon: &Daemon) -> UnixStream {
     daemon.connect("nbd.sock").expect("it listens")
 }
 
 /// Connects and goes through the handshake, with simple replies.
 pub(crate) fn attach(daemon: &Daemon, export: &str) -> UnixStream {
-    let mut stream = connect(daemon);
+    choose(connect(daemon), export)
+}
+
+/// Goes through the handshake on a connection, with simple replies.
+pub(crate) fn choose(mut stream: UnixStream, export: &str) -> UnixStream {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting).expect("it greets");
     assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");

@@ -373,7 +373,7 @@ fn replies_that_a_client_does_not_read_are_there_after_a_takeover() {
 
 impl Client {
     /// Has a request answered.
-    fn check_is_alive(&mut self) {
+    pub(crate) fn check_is_alive(&mut self) {
         self.send(&request(FLUSH, 5, 0, 0));
         assert_eq!(self.receive(), 5);
     }
@@ -460,14 +460,14 @@ fn what_was_changed_while_the_daemon_ran_is_so_in_the_next_one() {
 }
 
 /// Connection to the socket of a takeover that speaks its protocol as far as a test wants.
-struct Peer(UnixStream);
+pub(crate) struct Peer(UnixStream);
 
 impl Peer {
-    fn new(daemon: &Daemon) -> Peer {
+    pub(crate) fn new(daemon: &Daemon) -> Peer {
         Peer(daemon.connect("control.sock.takeover").expect("it listens"))
     }
 
-    fn send(&mut self, message: &Value) {
+    pub(crate) fn send(&mut self, message: &Value) {
         let json = message.to_string();
         let mut head = b"TGTO".to_vec();
         head.extend((json.len() as u32).to_le_bytes());
@@ -477,7 +477,7 @@ impl Peer {
     }
 
     /// Receives a message; its descriptors are closed by the kernel.
-    fn receive(&mut self) -> Value {
+    pub(crate) fn receive(&mut self) -> Value {
         let mut head = [0; 20];
         self.0.read_exact(&mut head).expect("a message");
         let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four"));
@@ -491,6 +491,17 @@ impl Peer {
 
     fn hello(&mut self, format: u64) {
         self.send(&json!({ "message": "hello", "format": format, "build": "test" }));
+    }
+
+    /// Goes through a takeover up to the state of the clients, which are paused then.
+    pub(crate) fn pause(&mut self) {
+        self.hello(2);
+        assert_eq!(self.receive()["message"], "hello");
+        assert_eq!(self.receive()["message"], "plan");
+        for (step, answer) in [("prepare", "prepared"), ("pause", "state")] {
+            self.send(&json!({ "message": step }));
+            assert_eq!(self.receive()["message"], answer);
+        }
     }
 }
 

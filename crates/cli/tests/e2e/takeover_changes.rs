@@ -2,8 +2,8 @@
 
 use crate::control::tidegate;
 use crate::daemon::{Backing, Daemon, signal, wait_for};
-use crate::faults::request;
-use crate::takeover::{BLOCK, Client, READ, one_disk, take_over};
+use crate::faults::{choose, connect, request};
+use crate::takeover::{BLOCK, Client, Peer, READ, one_disk, take_over};
 use crate::tool::{Running, arg};
 
 #[test]
@@ -79,6 +79,60 @@ fn a_daemon_that_is_stopped_while_the_next_one_prepares_leaves_it_the_locks() {
     let error = refused_beside(&daemon, "d0.raw");
     assert!(error.contains("in use by another process"), "{error}");
     daemon.replace(next);
+    // By the files of its sockets, which the daemon that has ended left.
+    Client::new(&daemon, "d0").check_is_alive();
+    tidegate(&daemon, &["vm", "set", "d0", "--weight", "30"]);
+    take_over(&mut daemon);
+    Client::new(&daemon, "d0").check_is_alive();
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_that_is_stopped_while_its_clients_are_paused_leaves_the_sockets() {
+    let mut daemon = one_disk("");
+    let mut peer = Peer::new(&daemon);
+    peer.pause();
+    daemon.signal("TERM");
+    assert!(daemon.wait().success());
+    // A new daemon in the place of this peer would go on with them.
+    for socket in ["nbd.sock", "control.sock", "control.sock.takeover"] {
+        assert!(daemon.path(socket).exists(), "{socket}");
+    }
+    // One that starts without any is not in the way of its own.
+    let mut daemon = daemon.start_again();
+    Client::new(&daemon, "a").check_is_alive();
+    take_over(&mut daemon);
+    daemon.stop();
+}
+
+#[test]
+fn a_client_whose_handshake_ends_while_others_are_paused_is_served_after_a_refusal() {
+    let daemon = one_disk("");
+    let slow = connect(&daemon);
+    let mut peer = Peer::new(&daemon);
+    peer.pause();
+    let slow = std::thread::spawn(move || choose(slow, "a"));
+    // Its last answer comes while the clients are paused.
+    let mut client = Client {
+        stream: slow.join().expect("it is answered"),
+        blocks: vec![0; 256],
+    };
+    drop(peer);
+    client.check();
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_that_systemd_has_started_is_not_taken_over() {
+    let config = [Backing::File.device(""), Backing::File.vm("a", "1 MiB", "")].concat();
+    // Nobody listens there, which is only a warning.
+    let mut daemon = Daemon::start_with(&[("NOTIFY_SOCKET", "/nonexistent/notify")], &config);
+    let mut client = Client::new(&daemon, "a");
+    let ended = daemon.take_over();
+    assert!(ended.is_err_and(|status| !status.success()), "{ended:?}");
+    assert!(daemon.logged(&["systemd has started the running daemon"]));
+    assert!(daemon.logged(&["systemctl restart tidegate"]));
+    client.check();
     daemon.stop();
 }
 

@@ -310,12 +310,17 @@ pub(super) async fn wait_at_gate<P: Plane>(
     if request.method() == Method::GET {
         return next.run(request).await;
     }
-    let Some(_under_way) = api.plane.change_gate().enter().await else {
-        let what = "a new daemon takes over, and would not know of a change";
-        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "daemon");
-        return error.allowing("try again in some seconds").into_response();
+    let Some(_under_way) = api.plane.change_gate().enter() else {
+        return refused_at_gate("daemon").into_response();
     };
     next.run(request).await
+}
+
+/// Returns the refusal of a change while another daemon takes over. `at` is what was to change.
+pub(super) fn refused_at_gate(at: &str) -> ApiError {
+    let what = "a new daemon takes over, and would not know of a change";
+    let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, at);
+    error.allowing("try again in some seconds")
 }
 
 /// Makes the error for a client whose role is too low, and logs it.

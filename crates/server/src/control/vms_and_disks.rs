@@ -13,6 +13,7 @@ use tidegate_units::human::exact_bytes;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+use super::access::refused_at_gate;
 use super::admit::Proposal;
 use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, change_query, ok, parse_body};
@@ -62,13 +63,19 @@ impl<P: Plane> Api<P> {
         at: &str,
         change: impl Future<Output = ApiResult<T>> + Send + 'static,
     ) -> ApiResult<T> {
+        // Not the request's alone, which ends before a change whose client hangs up.
+        let under_way = self.plane.change_gate().enter();
+        let under_way = under_way.ok_or_else(|| refused_at_gate(at))?;
         // One deadline for the wait for the lock and for the change itself.
         let until = Instant::now() + CHANGE_TIMEOUT;
         let one_at_a_time = self.lock_changes(at).await?;
         let name = at.to_owned();
         // A task of its own holds the lock, so that it stays held if the client hangs up.
         let made = tokio::spawn(async move {
-            let mut change = tokio::spawn(change);
+            let mut change = tokio::spawn(async move {
+                let _under_way = under_way;
+                change.await
+            });
             let made = tokio::time::timeout_at(until, &mut change).await;
             if made.is_err() {
                 let seconds = CHANGE_TIMEOUT.as_secs();

@@ -4,41 +4,63 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Gate for changes. Clones are one gate.
 #[derive(Clone, Debug, Default)]
-pub struct ChangeGate(Arc<RwLock<bool>>);
+pub struct ChangeGate(Arc<watch::Sender<State>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    is_closed: bool,
+    /// Number of changes that are being made.
+    under_way: usize,
+}
 
 /// Change that is being made.
 #[derive(Debug)]
-pub struct UnderWay(
-    #[expect(dead_code, reason = "held until it is dropped")] OwnedRwLockReadGuard<bool>,
-);
+pub struct UnderWay(ChangeGate);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|state| state.under_way -= 1);
+    }
+}
 
 impl ChangeGate {
-    /// Lets a change in; `None` while the gate is closed.
-    pub async fn enter(&self) -> Option<UnderWay> {
-        let is_closed = self.0.clone().read_owned().await;
-        (!*is_closed).then(|| UnderWay(is_closed))
+    /// Lets a change in; `None` while the gate is closed. A part of a change that is under way gets
+    /// in as well.
+    pub fn enter(&self) -> Option<UnderWay> {
+        let enters = |state: &mut State| {
+            state.under_way += usize::from(!state.is_closed);
+            !state.is_closed
+        };
+        self.0
+            .send_if_modified(enters)
+            .then(|| UnderWay(self.clone()))
     }
 
     /// Closes the gate once the changes under way have ended. Returns false if they have not within
     /// the time; the gate is open then.
-    pub(super) async fn close(&self, within: Duration) -> bool {
-        match timeout(within, self.0.write()).await {
-            Ok(mut is_closed) => {
-                *is_closed = true;
-                true
+    pub(crate) async fn close(&self, within: Duration) -> bool {
+        let closed = async {
+            let mut changes = self.0.subscribe();
+            let close = |state: &mut State| {
+                state.is_closed |= state.under_way == 0;
+                state.is_closed
+            };
+            while !self.0.send_if_modified(close) {
+                // The gate has the sender.
+                let _ = changes.wait_for(|state| state.under_way == 0).await;
             }
-            Err(_) => false,
-        }
+        };
+        timeout(within, closed).await.is_ok()
     }
 
     /// Opens the gate.
-    pub(super) async fn open(&self) {
-        *self.0.write().await = false;
+    pub(super) fn open(&self) {
+        self.0.send_modify(|state| state.is_closed = false);
     }
 }
 
@@ -49,13 +71,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_gate_closes_behind_the_changes_that_are_under_way() {
         let gate = ChangeGate::default();
-        let change = gate.enter().await.expect("it is open");
+        let change = gate.enter().expect("it is open");
+        let part = gate.enter().expect("of the same change");
         assert!(!gate.close(Duration::from_secs(1)).await);
-        assert!(gate.enter().await.is_some(), "it stays open");
+        assert!(gate.enter().is_some(), "it stays open");
         drop(change);
-        assert!(gate.close(Duration::from_secs(1)).await);
-        assert!(gate.enter().await.is_none());
-        gate.open().await;
-        assert!(gate.enter().await.is_some());
+        assert!(!gate.close(Duration::from_secs(1)).await, "a part goes on");
+        let closes = gate.clone();
+        let closing = tokio::spawn(async move { closes.close(Duration::from_secs(60)).await });
+        tokio::task::yield_now().await;
+        drop(part);
+        assert!(closing.await.expect("no panic"));
+        assert!(gate.enter().is_none());
+        gate.open();
+        assert!(gate.enter().is_some());
     }
 }

@@ -19,14 +19,14 @@ use tokio::time::timeout;
 use super::handle::DaemonHandle;
 use super::{Stopped, hand_over_disks, snapshots, unsent};
 use crate::backing::{Activation, ActivationState, LockedFile};
-use crate::command::{Command, HandOverStep, HandedConnection};
+use crate::command::{Command, DeviceSnapshot, HandOverStep, HandedConnection};
 use crate::config;
 use crate::listener::{Bound, Listener, Stream, VhostUserListener};
 use crate::ownership::Ownership;
 use crate::ring::sys;
 use crate::takeover::{
-    Channel, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline, Message, Plan,
-    PolicyPlan, Problem, SocketPlan, State, TakeoverError, VmPlan, other_format,
+    Channel, ClientPlan, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline, Message,
+    Plan, PolicyPlan, Problem, SocketPlan, State, TakeoverError, VmPlan, other_format,
 };
 use crate::tls::TlsThreads;
 
@@ -63,6 +63,8 @@ pub(super) struct Offer {
     /// All listening sockets, that of the offer included.
     pub(super) sockets: Vec<Arc<Bound>>,
     pub(super) vhost_user: Vec<Arc<VhostUserListener>>,
+    /// True if a service manager has started this daemon: it would not know the new process.
+    pub(super) is_service: bool,
 }
 
 /// Connections that were sent off, and the channels of those that may follow.
@@ -149,18 +151,30 @@ impl Giver {
             tell(&mut channel, &error);
             return Err(error);
         }
+        // A daemon that is stopped from now on leaves the files of sockets, with which the new one
+        // may go on.
+        let sockets = self.sockets();
+        sockets.iter().for_each(|bound| bound.give_up());
         let given = self.give_frozen(&mut channel, pid);
         if given.is_err() {
+            sockets.iter().for_each(|bound| bound.take_back());
             if let Some(store) = self.handle.shared().persistence.store() {
                 store.reclaim();
             }
-            runtime.block_on(gate.open());
+            gate.open();
         }
         given
     }
 
     /// Refuses a takeover that would lose something.
     async fn refuse_obstacles(&self) -> Result<(), TakeoverError> {
+        if self.offer.is_service {
+            return Err(TakeoverError::refused(
+                "systemd has started the running daemon, and would end the new one with it",
+                "restart the service instead: systemctl restart tidegate; clients that reconnect \
+                 go on",
+            ));
+        }
         let shared = self.handle.shared();
         for vm in shared.vms.configs() {
             if let Some(disk) = vm.disks.iter().find(|disk| disk.path.is_none()) {
@@ -174,8 +188,7 @@ impl Giver {
             }
         }
         for device in 0..shared.devices.entries().len() {
-            let snapshot = shared.devices.snapshot(device).await;
-            let snapshot = snapshot.map_err(|error| refused(error.to_string()))?;
+            let snapshot = self.snapshot(device).await?;
             for disk in snapshot.vms.iter().flat_map(|vm| &vm.disks) {
                 let export = &disk.export;
                 let moved = matches!(
@@ -197,17 +210,31 @@ impl Giver {
         Ok(())
     }
 
+    /// Asks an event loop, which may hang.
+    async fn ask<T>(
+        &self,
+        device: usize,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, TakeoverError> {
+        let devices = &self.handle.shared().devices;
+        let answer = timeout(STEP_TIMEOUT, devices.ask(device, command)).await;
+        let late = |_| refused(format!("device {:?} hangs", devices.name(device)));
+        answer
+            .map_err(late)?
+            .map_err(|error| refused(error.to_string()))
+    }
+
+    async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, TakeoverError> {
+        self.ask(device, |reply| Command::Snapshot { reply }).await
+    }
+
     /// Has all event loops keep an end of a lifeline until their last I/O has ended.
     async fn lifeline(&self) -> Result<Lifeline, TakeoverError> {
         let line = Lifeline::new()?;
-        let devices = &self.handle.shared().devices;
-        for device in 0..devices.entries().len() {
+        for device in 0..self.handle.shared().devices.entries().len() {
             let file = line.for_ring()?;
             let keep = |reply| Command::HandOver(HandOverStep::Keep { file, reply });
-            let kept = timeout(STEP_TIMEOUT, devices.ask(device, keep)).await;
-            let late = |_| refused(format!("device {:?} hangs", devices.name(device)));
-            kept.map_err(late)?
-                .map_err(|error| refused(error.to_string()))??;
+            self.ask(device, keep).await??;
         }
         Ok(line)
     }
@@ -223,8 +250,9 @@ impl Giver {
         let disks = hand_over_disks::summaries(shared);
         let mut plan = Plan {
             file_vms: shared.file_vms.clone(),
-            recorded: Handle::current().block_on(self.recorded()),
-            policies: Handle::current().block_on(self.policies()),
+            clients: Handle::current().block_on(self.clients())?,
+            recorded: Handle::current().block_on(self.recorded())?,
+            policies: Handle::current().block_on(self.policies())?,
             ..Plan::default()
         };
         let mut files = Vec::new();
@@ -281,38 +309,98 @@ impl Giver {
     }
 
     /// Returns the names of the devices whose requests are recorded.
-    async fn recorded(&self) -> Vec<String> {
-        let devices = &self.handle.shared().devices;
+    async fn recorded(&self) -> Result<Vec<String>, TakeoverError> {
         let mut names = Vec::new();
-        for device in 0..devices.entries().len() {
-            if let Ok(snapshot) = devices.snapshot(device).await
-                && snapshot.recording.is_some()
-            {
+        for device in 0..self.handle.shared().devices.entries().len() {
+            let snapshot = self.snapshot(device).await?;
+            if snapshot.recording.is_some() {
                 names.push(snapshot.name);
             }
         }
-        names
+        Ok(names)
     }
 
-    async fn policies(&self) -> Vec<PolicyPlan> {
-        let devices = &self.handle.shared().devices;
+    async fn policies(&self) -> Result<Vec<PolicyPlan>, TakeoverError> {
         let mut policies = Vec::new();
-        for (device, config) in devices.configs().into_iter().enumerate() {
-            if let Ok(snapshot) = devices.snapshot(device).await {
-                policies.push(PolicyPlan {
-                    device: config.name,
-                    in_file: config::policy_words(&config.scheduling.policy),
-                    in_force: config::policy_words(&*snapshot.policy),
-                });
-            }
+        let configs = self.handle.shared().devices.configs();
+        for (device, config) in configs.into_iter().enumerate() {
+            let snapshot = self.snapshot(device).await?;
+            policies.push(PolicyPlan {
+                device: config.name,
+                in_file: config::policy_words(&config.scheduling.policy),
+                in_force: config::policy_words(&*snapshot.policy),
+            });
         }
-        policies
+        Ok(policies)
+    }
+
+    /// Returns the clients of all disks, those over TLS and vhost-user front-ends included.
+    async fn clients(&self) -> Result<Vec<ClientPlan>, TakeoverError> {
+        let mut clients = Vec::new();
+        for device in 0..self.handle.shared().devices.entries().len() {
+            let list = |reply| Command::HandOver(HandOverStep::ListClients { reply });
+            let listed = self.ask(device, list).await?.into_iter();
+            clients.extend(listed.map(|(peer, export)| ClientPlan { export, peer }));
+        }
+        Ok(clients)
     }
 
     fn give_frozen(&self, channel: &mut Channel, pid: i32) -> Result<(), TakeoverError> {
         let line = Handle::current().block_on(self.lifeline());
         let mut line = line.inspect_err(|error| tell(channel, error))?;
-        let disks = self.send_plan(channel, &line)?;
+        let given = self.give_by_plan(channel, &line, pid);
+        given.map_err(|(error, paused)| {
+            // A word that the new daemon does not get, or does not ask for in time: it must not go
+            // on with what it has, which may change from now on, if this daemon ends later.
+            if let Err(error) = line.go_on() {
+                tracing::error!("the pipe of the takeover takes no byte: {error}");
+            }
+            tell(channel, &error);
+            if let Some((paused, began)) = paused {
+                Handle::current().block_on(async { self.take_back(paused) });
+                let pause_ms = began.elapsed().as_millis() as u64;
+                tracing::info!(pause_ms, "goes on as before");
+            }
+            error
+        })
+    }
+
+    /// Hands everything over. A failure comes with what is to be taken back, if clients were
+    /// paused, and with the time since.
+    fn give_by_plan(
+        &self,
+        channel: &mut Channel,
+        line: &Lifeline,
+        pid: i32,
+    ) -> Result<(), (TakeoverError, Option<(Paused, Instant)>)> {
+        let disks = self.prepare(channel, line).map_err(|error| (error, None))?;
+        let began = Instant::now();
+        let paused_at = crate::ring::clock().0;
+        let mut paused = Paused::default();
+        let given = self.give_paused(channel, &mut paused, paused_at, &disks);
+        if let Err(error) = given {
+            return Err((error, Some((paused, began))));
+        }
+        let connections = paused.connections.len();
+        let pause_ms = began.elapsed().as_millis() as u64;
+        tracing::info!(pid, connections, pause_ms, "handed over");
+        // First, so that the main task does not take the end of the loops for a failure.
+        let _ = self.requests.send(Request::HandedOver);
+        let give_up = || Command::HandOver(HandOverStep::GiveUpDisks);
+        self.handle.devices().send_all(give_up);
+        // Kept open until the process ends: the other daemon has copies.
+        std::mem::forget(paused);
+        Ok(())
+    }
+
+    /// Sends the plan, closes the store, and stops accepting once the new daemon is ready. Returns
+    /// the disks.
+    fn prepare(
+        &self,
+        channel: &mut Channel,
+        line: &Lifeline,
+    ) -> Result<Vec<DiskSummary>, TakeoverError> {
+        let disks = self.send_plan(channel, line)?;
         expect(channel, &Message::Prepare)?;
         if let Some(store) = self.handle.shared().persistence.store() {
             store.release();
@@ -323,35 +411,7 @@ impl Giver {
         channel.allow(STEP_TIMEOUT)?;
         let runtime = Handle::current();
         runtime.block_on(self.stop_accepting())?;
-        let began = Instant::now();
-        let paused_at = crate::ring::clock().0;
-        let mut paused = Paused::default();
-        match self.give_paused(channel, &mut paused, paused_at, &disks) {
-            Ok(()) => {
-                let connections = paused.connections.len();
-                let pause_ms = began.elapsed().as_millis() as u64;
-                tracing::info!(pid, connections, pause_ms, "handed over");
-                // First, so that the main task does not take the end of the loops for a failure.
-                let _ = self.requests.send(Request::HandedOver);
-                let give_up = || Command::HandOver(HandOverStep::GiveUpDisks);
-                self.handle.devices().send_all(give_up);
-                // Kept open until the process ends: the other daemon has copies.
-                std::mem::forget(paused);
-                Ok(())
-            }
-            Err(error) => {
-                tell(channel, &error);
-                // A word that the new daemon does not get: it must not go on with these connections
-                // if this daemon ends later.
-                if let Err(error) = line.go_on() {
-                    tracing::error!("the pipe of the takeover takes no byte: {error}");
-                }
-                runtime.block_on(async { self.take_back(paused) });
-                let pause_ms = began.elapsed().as_millis() as u64;
-                tracing::info!(pause_ms, "goes on as before");
-                Err(error)
-            }
-        }
+        Ok(disks)
     }
 
     /// Pauses all clients and hands everything over, up to the last word.
@@ -368,17 +428,8 @@ impl Giver {
         // that nothing is in flight, none fails any more.
         runtime.block_on(self.refuse_obstacles())?;
         let activations = hand_over_disks::activations(self.handle.shared());
-        let mut users = Vec::new();
-        for (export, activation) in &activations {
-            // Held until the end, so that no disk goes to another host meanwhile.
-            match activation.try_users() {
-                Some(held) if !held.is_releasing => users.push(held),
-                _ => {
-                    let moves = format!("disk {export:?} is being handed to another host");
-                    return Err(refused(moves));
-                }
-            }
-        }
+        // Held until the end, so that no disk goes to another host meanwhile.
+        let users = hand_over_disks::hold_users(&activations)?;
         if hand_over_disks::summaries(self.handle.shared()) != planned {
             return Err(refused("a disk was handed to another host, or arrived"));
         }
@@ -392,7 +443,7 @@ impl Giver {
         Ok(())
     }
 
-    /// Gives up the locks of all disks and the files of sockets, and says so.
+    /// Gives up the locks of all disks, and says so.
     fn say_last_word(
         &self,
         channel: &mut Channel,
@@ -405,7 +456,6 @@ impl Giver {
             locks().for_each(Ownership::take);
             return Err(error.into());
         }
-        self.sockets().iter().for_each(|bound| bound.give_up());
         Ok(())
     }
 
@@ -438,7 +488,12 @@ impl Giver {
     async fn pause(&self, paused: &mut Paused) -> Result<(), TakeoverError> {
         // Clients that have not read all replies of the daemon before this one. First, because an
         // event loop that is paused drops connections that come.
-        paused.connections = self.handle.shared().unsent.take();
+        let shared = self.handle.shared();
+        let is_served = |one: &HandedConnection| {
+            let listed = shared.disks.offered().find(&one.disk);
+            listed.is_some_and(|listed| listed.volume.serial == one.serial)
+        };
+        paused.connections = shared.unsent.take(is_served);
         for entry in self.handle.devices().entries() {
             let (handed, receiver) = mpsc::unbounded_channel();
             let sent = entry.send(Command::HandOver(HandOverStep::Begin { handed }));
@@ -471,7 +526,9 @@ impl Giver {
         paused: &Paused,
         paused_at: u64,
     ) -> Result<(), TakeoverError> {
-        let devices = Handle::current().block_on(snapshots::states(self.handle.shared()));
+        let states = async { timeout(STEP_TIMEOUT, snapshots::states(self.handle.shared())).await };
+        let devices = Handle::current().block_on(states);
+        let devices = devices.map_err(|_| refused("a device hangs"))?;
         let devices = devices.map_err(|error| refused(error.to_string()))?;
         let connections = paused.connections.iter().enumerate();
         let connections = connections.map(|(at, one)| {

@@ -101,6 +101,8 @@ fn a_disk_that_fails_after_the_plan_stays_with_the_daemon_that_refuses_it() {
     };
     let mut taken = Taken::begin(failing);
     assert_eq!(taken.plan.disks[0].disk.export, "disk");
+    // The guest, which has no connection that is handed over.
+    assert_eq!(taken.plan.clients[0].export, "disk");
     taken.prepare();
     assert_eq!(taken.guest.ask(FLUSH_REQUEST, 0, &[]).0.status, 1);
     assert!(taken.disk().failed.is_some());
@@ -160,4 +162,18 @@ fn a_new_daemon_that_goes_after_the_state_learns_no_end_of_the_one_that_goes_on(
     assert!(taken.lifeline.went_on(), "waits for the byte");
     assert!(!taken.lifeline.has_ended(Duration::from_millis(10)));
     assert!(taken.is_locked());
+}
+
+#[test]
+fn a_daemon_that_goes_on_before_the_pause_says_so_in_the_pipe() {
+    for prepares in [false, true] {
+        let mut taken = Taken::begin(|_| Fault::None);
+        if prepares {
+            taken.prepare();
+        }
+        let closed = Channel::new(UnixStream::pair().unwrap().0).unwrap();
+        drop(std::mem::replace(&mut taken.channel, closed));
+        assert!(taken.lifeline.went_on(), "waits for the byte");
+        assert!(taken.is_locked());
+    }
 }

@@ -1,12 +1,13 @@
 //! Disks during a hand-over: both daemons have to mean the same files, and no disk may change
 //! between the check and the last word.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
 
 use super::shared::Shared;
-use crate::backing::{Activation, ActivationState};
+use crate::backing::{Activation, ActivationState, Users};
 use crate::frontend::Volume;
-use crate::takeover::{DiskSummary, TakeoverError};
+use crate::takeover::{ClientPlan, DiskSummary, TakeoverError};
 
 /// Advice for a disk that is not the one that is served.
 const SAME_DISK: &str = "put it back, remove the disk from the running daemon first (`tidegate vm \
@@ -82,6 +83,55 @@ pub(super) fn refuse_others(
     Ok(())
 }
 
+/// Refuses to go on without a disk that a client of the running daemon uses, of whatever kind.
+///
+/// # Errors
+/// Names the first such client.
+pub(super) fn refuse_lost_clients(
+    own: &[DiskSummary],
+    clients: &[ClientPlan],
+) -> Result<(), TakeoverError> {
+    let is_lost = |client: &&ClientPlan| own.iter().all(|disk| disk.export != client.export);
+    let Some(ClientPlan { export, peer }) = clients.iter().find(is_lost) else {
+        return Ok(());
+    };
+    Err(TakeoverError::refused(
+        format!("{peer} uses export {export:?}, which is not served here"),
+        "put the disk back into the configuration, end the client, or restart the daemon",
+    ))
+}
+
+/// Time for front-ends that are being closed to leave their disks.
+const USERS_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Holds the users of all disks, so that no disk goes to another host. Blocks.
+///
+/// # Errors
+/// Names the first disk that is on its way to another host.
+pub(super) fn hold_users(
+    activations: &[(String, Arc<Activation>)],
+) -> Result<Vec<MutexGuard<'_, Users>>, TakeoverError> {
+    let until = Instant::now() + USERS_TIMEOUT;
+    let mut all = Vec::new();
+    for (export, activation) in activations {
+        // Not by waiting for the lock: a guest that leaves to another host may have it for long.
+        let held = loop {
+            match activation.try_users() {
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+                held => break held,
+            }
+        };
+        match held {
+            Some(held) if !held.is_releasing => all.push(held),
+            _ => {
+                let moves = format!("disk {export:?} is being handed to another host");
+                return Err(TakeoverError::refused(moves, "try again"));
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// Takes the locks of all active disks again: the other daemon, which had them too, may have
 /// released them as it ended.
 ///
@@ -104,6 +154,28 @@ pub(super) fn lock_again(shared: &Shared) -> Result<(), TakeoverError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_of_any_kind_whose_disk_is_not_served_is_refused() {
+        let own = [DiskSummary {
+            export: "a".to_owned(),
+            file: None,
+            size: 1 << 20,
+            read_only: false,
+            is_active: true,
+        }];
+        let client = |export: &str| ClientPlan {
+            export: export.to_owned(),
+            peer: "uid 7 pid 8".to_owned(),
+        };
+        refuse_lost_clients(&own, &[client("a")]).expect("served");
+        let refused = refuse_lost_clients(&own, &[client("a"), client("b")]);
+        let why = refused.expect_err("lost").to_string();
+        assert_eq!(
+            why,
+            "uid 7 pid 8 uses export \"b\", which is not served here"
+        );
+    }
 
     #[test]
     fn a_disk_of_the_same_name_that_is_another_one_is_refused() {

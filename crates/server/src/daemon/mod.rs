@@ -258,7 +258,9 @@ impl Daemon {
             persistence::load_known_disks(store, &files);
         }
         // All disks are opened before any loop starts, so that an error leaves nothing to undo.
-        let prepared = open_disks(&config, store.as_deref(), &files)?;
+        // Until a takeover is complete, the store has what the other daemon has recorded.
+        let recorded_in = store.as_deref().filter(|_| taken.is_none());
+        let prepared = open_disks(&config, recorded_in, &files)?;
         let history = start_history(&config)?;
         let tls = TlsListeners::open(&config, "NBD", tls_of)?;
         let bound = bind_nbd(&config, &sockets)?;
@@ -319,6 +321,7 @@ impl Daemon {
             sockets: sockets.collect(),
             vhost_user: self.vhost_user.clone(),
             socket,
+            is_service: service_manager::is_named(),
         });
     }
 

@@ -22,7 +22,8 @@ use crate::ownership::Ownership;
 use crate::ring::clock;
 use crate::store::Store;
 use crate::takeover::{
-    ConnectionState, DeviceState, DiskSummary, Inherited, PolicyPlan, TakeoverError, Taking, VmPlan,
+    ClientPlan, ConnectionState, DeviceState, DiskSummary, Inherited, PolicyPlan, TakeoverError,
+    Taking, VmPlan,
 };
 use crate::transfer::PersistedTransfer;
 
@@ -36,6 +37,7 @@ pub(super) struct Taken {
     vms: Vec<VmPlan>,
     policies: Vec<PolicyPlan>,
     recorded: Vec<String>,
+    clients: Vec<ClientPlan>,
     /// Disks of the running daemon.
     disks: Vec<DiskSummary>,
     sockets: InheritedSockets,
@@ -86,6 +88,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
         vms,
         policies,
         recorded,
+        clients,
         disks,
         sockets,
         ownership,
@@ -121,6 +124,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
         vms: others,
         policies,
         recorded,
+        clients,
         disks,
         sockets,
         ownership,
@@ -202,12 +206,17 @@ impl Taken {
         Ok(())
     }
 
-    /// Switches on the recordings that the other daemon made and those that the configuration
+    /// Records the disks in the store, and switches on the recordings that the other daemon made and those that the configuration
     /// names, once that daemon has ended.
     pub(super) async fn record(self, handle: DaemonHandle, taking: Taking) {
         let ended = spawn_blocking(move || taking.wait(END_TIMEOUT)).await;
         if !matches!(ended, Ok(true)) {
             tracing::warn!("the daemon that was taken over has not ended");
+        }
+        let shared = handle.shared();
+        for vm in shared.vms.configs() {
+            let files = shared.disks.files();
+            shared.persistence.record_disks_of(files, vm).await;
         }
         let recordings = DeviceRecordings::of(&handle);
         recordings.start_configured().await;
@@ -262,7 +271,8 @@ pub(super) async fn take(
     let runtime = tokio::runtime::Handle::current();
     let taken = spawn_blocking(move || {
         let own = hand_over_disks::summaries(&shared);
-        let same = hand_over_disks::refuse_others(&own, &taken.disks);
+        let same = hand_over_disks::refuse_others(&own, &taken.disks)
+            .and_then(|()| hand_over_disks::refuse_lost_clients(&own, &taken.clients));
         same.inspect_err(|error| taking.refuse(error))?;
         let Some((state, mut parts)) = taking.pause()? else {
             taken.own(&shared)?;

@@ -31,15 +31,20 @@ impl Unsent {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all connections back, with the replies that are left. They are no loop's. Blocks for
-    /// some milliseconds.
-    pub(super) fn take(&self) -> Vec<HandedConnection> {
+    /// Takes all connections back, with the replies that are left. They are no loop's. Those to
+    /// disks that `is_served` does not know any more are closed. Blocks for some milliseconds.
+    pub(super) fn take(
+        &self,
+        is_served: impl Fn(&HandedConnection) -> bool,
+    ) -> Vec<HandedConnection> {
         let all = std::mem::take(&mut *self.lock());
         all.iter()
             .for_each(|sending| sending.stops.store(true, Ordering::Release));
         // A panic was logged by the panic hook.
         let left = all.into_iter().map(|sending| sending.thread.join());
-        left.filter_map(|left| left.ok().flatten()).collect()
+        left.filter_map(|left| left.ok().flatten())
+            .filter(is_served)
+            .collect()
     }
 }
 
@@ -55,9 +60,11 @@ pub(super) fn add(shared: &Arc<Shared>, connection: HandedConnection) {
         move || send_unsent(&shared, connection, &stops)
     };
     let thread = std::thread::Builder::new().name("unsent replies".to_owned());
+    // Before the thread runs: a takeover takes all connections of the list, and must not miss one
+    // that is on its way to a loop.
+    let mut all = shared.unsent.lock();
     match thread.spawn(run) {
         Ok(thread) => {
-            let mut all = shared.unsent.lock();
             all.retain(|sending| !sending.thread.is_finished());
             all.push(Sending { thread, stops });
         }

@@ -9,9 +9,7 @@ use tidegate_policies::policy::PolicySpec;
 use super::device::OldestIos;
 use super::respond;
 use super::{Loop, Phase, hand_over, limit_changes, recording};
-use crate::command::{
-    Command, CommandError, DeviceSnapshot, DiskSnapshot, NewConnection, VmSnapshot,
-};
+use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 /// Work on commands after which a turn goes on with the guests' I/O: commands, and slots of VMs
 /// whose state a snapshot copies.
@@ -21,12 +19,6 @@ const COMMAND_WORK_PER_TURN: usize = 16;
 fn snapshot_of(event_loop: &Loop, vm: &str) -> Result<VmSnapshot, CommandError> {
     let at = event_loop.vms.named(vm)?;
     Ok(event_loop.vm_snapshot(at))
-}
-
-/// Serves a client that has chosen a disk.
-fn add_connection(event_loop: &mut Loop, new: NewConnection) {
-    let (frontends, mut ctx) = event_loop.frontends_and_context();
-    frontends.add_connection(&mut ctx, new);
 }
 
 /// Returns the work of a command on a device with so many slots of VMs, in the unit of
@@ -142,7 +134,7 @@ impl Loop {
             Command::ExportTransfers { reply } => respond(reply, self.export_transfers()),
             Command::ResumeTransfers { transfers, at } => self.resume_transfers(transfers, at),
             Command::ChangeRecording(change) => recording::switch(self, change),
-            Command::AddConnection(new) => add_connection(self, *new),
+            Command::AddConnection(new) => hand_over::add_connection(self, *new),
             Command::HandOver(step) => hand_over::step(self, step),
             Command::Drain => self.begin_drain(),
             Command::Abort => self.abort(),

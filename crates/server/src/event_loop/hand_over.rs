@@ -10,7 +10,7 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Loop, Phase, respond};
-use crate::command::{HandOverStep, HandedConnection};
+use crate::command::{HandOverStep, HandedConnection, NewConnection};
 use crate::ring::FileId;
 
 /// Hand-over that is under way in a loop.
@@ -22,6 +22,9 @@ pub(super) struct HandOver {
     kept: Option<FileId>,
     /// Answered once no connection over TLS is left.
     tunnelled: Option<oneshot::Sender<()>>,
+    /// Connections that have come after all others were sent off, for the case that this loop goes
+    /// on.
+    late: Vec<NewConnection>,
     /// True once the files of the disks are another daemon's, with their locks.
     pub(super) gave_up_disks: bool,
 }
@@ -44,11 +47,22 @@ pub(super) fn step(event_loop: &mut Loop, step: HandOverStep) {
             });
             respond(reply, kept);
         }
+        HandOverStep::ListClients { reply } => {
+            let disks: Vec<_> = event_loop.device.disks.iter().map(|(at, _)| at).collect();
+            let clients = event_loop.frontends.peers_on(&disks).map(|(peer, disk)| {
+                let export = event_loop.device.disks[disk].disk.export.clone();
+                (peer.to_owned(), export)
+            });
+            respond(reply, clients.collect());
+        }
         HandOverStep::Begin { handed } => begin(event_loop, handed),
         // Connections that were not sent off yet are sent as they come to rest.
         HandOverStep::Resume => {
             if event_loop.phase == Phase::HandingOver {
                 event_loop.phase = Phase::Running;
+                for new in std::mem::take(&mut event_loop.hand_over.late) {
+                    add_connection(event_loop, new);
+                }
                 event_loop.frontends.go_on();
             }
         }
@@ -56,6 +70,25 @@ pub(super) fn step(event_loop: &mut Loop, step: HandOverStep) {
             event_loop.hand_over.gave_up_disks = true;
             event_loop.phase = Phase::Ended;
         }
+    }
+}
+
+/// Adds a connection, or drops it if the loop ends. During a hand-over it is handed over as well.
+pub(super) fn add_connection(event_loop: &mut Loop, new: NewConnection) {
+    match event_loop.phase {
+        Phase::Running | Phase::HandingOver => {}
+        Phase::Draining | Phase::Ended => return,
+    }
+    let hands_over = event_loop.phase == Phase::HandingOver;
+    if hands_over && event_loop.hand_over.handed.is_none() {
+        event_loop.hand_over.late.push(new);
+        return;
+    }
+    let (frontends, mut ctx) = event_loop.frontends_and_context();
+    frontends.add_connection(&mut ctx, new);
+    if hands_over {
+        frontends.begin_hand_over(&mut ctx);
+        frontends.go_on();
     }
 }
 

@@ -484,8 +484,12 @@ impl Loop {
         // At most 4096 buffers a second, because returning pages is a system call for each buffer.
         self.requests.trim(4096);
         self.plumbing.trim(4096);
+        let drains = self.phase == Phase::Draining;
         let (frontends, mut ctx) = self.frontends_and_context();
-        frontends.disconnect_stuck(&mut ctx);
+        // Not while another daemon takes over: what a client has yet to send or take goes over.
+        if drains {
+            frontends.disconnect_stuck(&mut ctx);
+        }
         frontends.close_overdue(&mut ctx);
         self.detect_hung_disks();
         device_alerts::log_alerts(&mut self.engine, &self.name);

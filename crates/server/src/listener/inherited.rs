@@ -65,7 +65,7 @@ pub(crate) fn key_of_address(address: std::net::SocketAddr) -> String {
 
 impl InheritedSockets {
     /// Makes the set of these sockets.
-    pub fn new(sockets: Vec<InheritedSocket>, ownership: Ownership) -> InheritedSockets {
+    pub(crate) fn new(sockets: Vec<InheritedSocket>, ownership: Ownership) -> InheritedSockets {
         InheritedSockets {
             sockets: Arc::new(Mutex::new(sockets)),
             later: Arc::default(),
@@ -94,6 +94,7 @@ impl InheritedSockets {
     /// Makes all sockets this daemon's: changes the files of those that listeners have taken, closes
     /// the others, which the configuration no longer names, and removes their files.
     pub(crate) fn own(&self) {
+        self.ownership.take();
         let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
         for Later { path, change } in later.drain(..) {
             if let Err(error) = change(&path) {

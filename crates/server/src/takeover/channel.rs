@@ -1,6 +1,7 @@
 //! Connection between two daemons. Calls block, so they are made on threads that may.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -38,6 +39,14 @@ impl Channel {
         self.stream.set_write_timeout(Some(time))
     }
 
+    /// Has all further messages of the peer fail there. Those that it has sent can be received.
+    ///
+    /// # Errors
+    /// If the socket does not take it.
+    pub(crate) fn stop_receiving(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Read)
+    }
+
     /// Sends a message.
     ///
     /// # Errors
@@ -46,7 +55,8 @@ impl Channel {
         self.send_with(message, &[], &[])
     }
 
-    /// Sends a message with bytes and descriptors.
+    /// Sends a message with bytes and descriptors. One without both is sent as a whole or not at
+    /// all.
     ///
     /// # Errors
     /// As for [`Channel::send`].
@@ -62,7 +72,15 @@ impl Channel {
             bytes: bytes.iter().map(|part| part.len() as u64).sum(),
             descriptors: descriptors.len() as u32,
         };
-        self.stream.write_all(&head.encode())?;
+        let mut head = head.encode().to_vec();
+        if descriptors.is_empty() {
+            head.extend(&json);
+            self.stream.write_all(&head)?;
+            return bytes
+                .iter()
+                .try_for_each(|part| self.stream.write_all(part));
+        }
+        self.stream.write_all(&head)?;
         for group in descriptors.chunks(sys::DESCRIPTORS_MAX) {
             sys::send_descriptors(&self.stream, group)?;
         }

@@ -88,6 +88,9 @@ pub(crate) struct Plan {
     pub(crate) file_vms: Vec<Value>,
     /// VMs that are served now.
     pub(crate) vms: Vec<VmPlan>,
+    /// Clients of all disks and of all kinds, also those that have to connect again.
+    #[serde(default)]
+    pub(crate) clients: Vec<ClientPlan>,
     /// Policies of the devices.
     pub(crate) policies: Vec<PolicyPlan>,
     /// Devices whose requests are recorded now.
@@ -113,6 +116,13 @@ pub(crate) struct DiskPlan {
     pub(crate) descriptor: Option<u32>,
     /// Claim on a block device.
     pub(crate) claim: Option<u32>,
+}
+
+/// Client of a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ClientPlan {
+    pub(crate) export: String,
+    pub(crate) peer: String,
 }
 
 /// Properties of a disk that both daemons must agree on.

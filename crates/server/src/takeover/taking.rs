@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::message::{DiskSummary, PolicyPlan, Problem};
+use super::message::{ClientPlan, DiskSummary, PolicyPlan, Problem};
 use super::{Channel, FORMAT, Hello, LifelineEnd, Message, Plan, Reader, State, VmPlan};
 use crate::backing::LockedFile;
 use crate::listener::{InheritedSocket, InheritedSockets};
@@ -97,6 +97,7 @@ pub struct Inherited {
     /// VMs that are served.
     pub(crate) vms: Vec<VmPlan>,
     pub(crate) policies: Vec<PolicyPlan>,
+    pub(crate) clients: Vec<ClientPlan>,
     pub(crate) recorded: Vec<String>,
     /// True if there is a running daemon.
     pub(crate) is_takeover: bool,
@@ -123,6 +124,8 @@ impl Taking {
     /// # Errors
     /// If there is none, it is another user's, of another version, or refuses.
     pub fn begin(path: &Path) -> Result<(Taking, Inherited), TakeoverError> {
+        // Before the plan comes with a descriptor for each disk.
+        sys::raise_open_files();
         let stream = UnixStream::connect(path).map_err(|source| TakeoverError::NoDaemon {
             path: path.to_owned(),
             source,
@@ -178,15 +181,13 @@ impl Taking {
     /// If it refuses, or the connection fails, or I/O of a process that has ended does not end.
     pub(crate) fn pause(&mut self) -> Result<Option<Paused>, TakeoverError> {
         self.channel.allow(PAUSE_TIMEOUT)?;
-        let sent = self
-            .channel
-            .send(&Message::Pause)
-            .map_err(TakeoverError::from);
-        match sent.and_then(|()| self.answer()) {
+        // An answer may have come before: the running daemon has refused, because this one was late.
+        let _ = self.channel.send(&Message::Pause);
+        match self.answer() {
             Ok((Message::State(state), descriptors)) => Ok(Some((state, descriptors))),
             Ok((other, _)) => Err(unexpected(&other)),
-            Err(TakeoverError::Io(_)) if self.has_ended() => {
-                self.wait_for_io()?;
+            Err(TakeoverError::Io(error)) if self.has_ended() => {
+                self.wait_for_end(error)?;
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -201,19 +202,34 @@ impl Taking {
         self.channel.allow(ANSWER_TIMEOUT)?;
         // An answer may have come before: the running daemon has refused, and then ended.
         let _ = self.channel.send(&Message::Taken);
-        match self.answer() {
+        let answer = match self.answer() {
+            Err(TakeoverError::Io(error)) => {
+                // The last word may come just now. From here on it cannot: the running daemon finds
+                // that this one is gone, and goes on. One that was sent before is still there.
+                self.channel.stop_receiving()?;
+                self.answer().map_err(|_| TakeoverError::Io(error))
+            }
+            answer => answer,
+        };
+        match answer {
             Ok((Message::Yours, _)) => Ok(()),
             Ok((other, _)) => Err(unexpected(&other)),
-            Err(TakeoverError::Io(error)) if self.has_ended() => {
-                self.wait_for_io()?;
-                match self.lifeline.as_mut().is_some_and(LifelineEnd::went_on) {
-                    // Its clients have sent and received more than what it has handed over.
-                    true => Err(error.into()),
-                    // Nothing was in flight there, and nobody else has what it sent.
-                    false => Ok(()),
-                }
-            }
+            // Nothing was in flight there, and nobody else has what it sent.
+            Err(TakeoverError::Io(error)) if self.has_ended() => self.wait_for_end(error),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the I/O of the running daemon, whose process has ended.
+    ///
+    /// # Errors
+    /// `error` if that daemon had gone on: its clients, VMs and store may differ from what it has
+    /// handed over.
+    fn wait_for_end(&mut self, error: io::Error) -> Result<(), TakeoverError> {
+        self.wait_for_io()?;
+        match self.lifeline.as_mut().is_some_and(LifelineEnd::went_on) {
+            true => Err(error.into()),
+            false => Ok(()),
         }
     }
 
@@ -312,12 +328,14 @@ fn inherit(plan: Plan, mut descriptors: Reader<OwnedFd>) -> Result<Inherited, St
         });
     }
     Ok(Inherited {
-        sockets: InheritedSockets::new(sockets, ownership.clone()),
+        // Of their own: a daemon gives sockets up before it gives up locks.
+        sockets: InheritedSockets::new(sockets, Ownership::pending()),
         disks: plan.disks.into_iter().map(|plan| plan.disk).collect(),
         files,
         file_vms: plan.file_vms,
         vms: plan.vms,
         policies: plan.policies,
+        clients: plan.clients,
         recorded: plan.recorded,
         is_takeover: true,
         ownership,

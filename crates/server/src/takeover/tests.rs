@@ -35,6 +35,18 @@ fn a_message_arrives_with_its_bytes_and_more_descriptors_than_one_packet_takes()
 }
 
 #[test]
+fn the_last_word_is_there_or_its_sender_learns_that_nobody_will_have_it() {
+    let (here, there) = UnixStream::pair().expect("sockets");
+    let mut sender = Channel::new(here).expect("a socket");
+    let mut receiver = Channel::new(there).expect("a socket");
+    sender.send(&Message::Yours).expect("room");
+    receiver.stop_receiving().expect("a socket");
+    assert_eq!(receiver.receive().expect("sent before").0, Message::Yours);
+    assert!(sender.send(&Message::Yours).is_err());
+    assert!(receiver.receive().is_err());
+}
+
+#[test]
 fn the_socket_is_beside_that_of_the_control_api() {
     assert_eq!(
         beside(Path::new("/run/tidegate/control.sock")),

@@ -9,6 +9,7 @@ use tidegate_core::policy::Policy;
 use tidegate_core::transfers::{Class, Transfer, TransferOutcome, TransferStatus};
 
 use super::*;
+use crate::daemon::ChangeGate;
 use crate::history::History;
 use crate::recording::Recordings;
 use crate::transfer::{
@@ -28,6 +29,8 @@ pub(super) const NAME_THAT_CANNOT_BE_STORED: &str = "unkept";
 /// Simulated daemon.
 #[derive(Clone)]
 pub(super) struct Pretended {
+    /// Gate for changes.
+    pub(super) gate: ChangeGate,
     /// Snapshots of the devices.
     devices: Arc<Mutex<Vec<DeviceSnapshot>>>,
     /// Configurations of the VMs.
@@ -54,6 +57,7 @@ impl Pretended {
         });
         let vms = vms.collect();
         Pretended {
+            gate: ChangeGate::default(),
             devices: Arc::new(Mutex::new(devices)),
             vms: Arc::new(Mutex::new(vms)),
             stored: Arc::default(),
@@ -189,6 +193,10 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
 }
 
 impl Inventory for Pretended {
+    fn change_gate(&self) -> ChangeGate {
+        self.gate.clone()
+    }
+
     fn devices(&self) -> Vec<(String, Vec<String>)> {
         let names = |d: &DeviceSnapshot| d.vms.iter().map(|vm| vm.name.clone()).collect();
         self.with(|devices| devices.iter().map(|d| (d.name.clone(), names(d))).collect())

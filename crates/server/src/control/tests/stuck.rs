@@ -88,6 +88,26 @@ async fn a_change_that_never_ends_is_given_up_and_the_next_ones_go() {
     assert_eq!(before.elapsed(), std::time::Duration::ZERO);
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_daemon_takes_over_in_a_change_whose_client_has_hung_up() {
+    let second = std::time::Duration::from_secs(1);
+    let plane = Pretended::new();
+    let gate = plane.gate.clone();
+    let api = Api::new(plane, Clock::system());
+    let (end, ends) = tokio::sync::oneshot::channel::<()>();
+    let change = api.change("oltp", async move {
+        ends.await.expect("the test ends it");
+        Ok(())
+    });
+    assert!(tokio::time::timeout(second, change).await.is_err());
+    assert!(!gate.close(second).await, "it goes on");
+    end.send(()).expect("it waits");
+    assert!(gate.close(second).await);
+    let refused = api.change("oltp", async { Ok(()) }).await;
+    let error = refused.expect_err("a daemon takes over");
+    assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
 #[tokio::test]
 async fn a_failed_disk_is_a_reason_and_the_daemon_goes_on() {
     let plane = Pretended::new();

@@ -143,7 +143,8 @@ impl Frontends {
 // Connections whose handshake is done, taken over from the control thread.
 
 impl Frontends {
-    /// Takes over a connection from the control thread, or refuses it by dropping it.
+    /// Takes over a connection from the control thread, or refuses it by dropping it. Not to be
+    /// called once the loop drains.
     pub(super) fn add_connection(&mut self, ctx: &mut FrontendContext<'_>, new: NewConnection) {
         let NewConnection {
             opening,
@@ -152,10 +153,6 @@ impl Frontends {
             peer,
             permit,
         } = new;
-        // False once the loop drains: a connection that arrives now is dropped.
-        if !ctx.parts.may_stall {
-            return;
-        }
         // The serial number decides, not the name: the disk that the client chose may have been
         // removed meanwhile, and another may have its name.
         let chosen = |(_, state): &(usize, &DiskState)| {
@@ -379,9 +376,6 @@ impl Frontends {
     /// part, so it may take its time.
     pub(super) fn disconnect_stuck(&mut self, ctx: &mut FrontendContext<'_>) {
         let patience = DRAIN_PROGRESS_TIMEOUT;
-        if ctx.parts.may_stall {
-            return;
-        }
         for index in self.connections.indices() {
             let connection = self.connections.get(index).expect("it is there");
             let Some(what) = connection.transport.stuck(ctx.parts.now, patience) else {

@@ -139,6 +139,11 @@ impl Bound {
     pub(crate) fn give_up(&self) {
         self.ownership.give_up();
     }
+
+    /// Makes the file of the socket this daemon's again, which goes on with it.
+    pub(crate) fn take_back(&self) {
+        self.ownership.take();
+    }
 }
 
 /// Sets mode and owner of a socket's file, unless another file is at its path by now.
