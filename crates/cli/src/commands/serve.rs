@@ -54,7 +54,10 @@ fn serve_disks(args: &ServeArgs, out: Output) -> Result<()> {
     let format = args.log_format;
     daemon_process::run(args.log, format, async {
         let loaded = config::parse(&made.text, of_disks::NAME, Path::new(""))?;
-        let config = told(loaded, format);
+        let mut config = told(loaded, format);
+        // A new daemon would have no configuration to take over with, and its sockets would go with
+        // this one's directory.
+        config.daemon.takeover = false;
         of_disks::check_disks(&config)?;
         let directory = made.directory.map(RuntimeDirectory::create).transpose()?;
         let served = config.clone();
