@@ -177,8 +177,8 @@ fn a_newer_write_is_not_overtaken_on_a_block_device() {
     a_newer_write_is_not_overtaken(true);
 }
 
-/// Both daemons have the open file, and its lock with it, so another sign has to say when the last
-/// write of the killed one has ended.
+/// Next daemon that has the open file, and its lock with it, so that another sign has to say when
+/// the last write of the killed one has ended.
 #[test]
 fn a_newer_write_is_not_overtaken_where_the_next_daemon_was_about_to_take_over() {
     let Some(medium) = SlowMedium::new(true) else {

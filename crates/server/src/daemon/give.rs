@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::handle::DaemonHandle;
-use super::{Stopped, hand_over_disks, snapshots, unsent};
+use super::{Stopped, hand_over_disks, handed_connections, snapshots};
 use crate::backing::{Activation, ActivationState, LockedFile};
 use crate::command::{Command, DeviceSnapshot, HandOverStep, HandedConnection};
 use crate::config;
@@ -571,13 +571,13 @@ impl Giver {
             channels,
         } = paused;
         for one in connections {
-            unsent::add(self.handle.shared(), one);
+            handed_connections::add(self.handle.shared(), one);
         }
         for mut channel in channels {
             let shared = self.handle.shared().clone();
             tokio::spawn(async move {
                 while let Some(one) = channel.recv().await {
-                    unsent::add(&shared, one);
+                    handed_connections::add(&shared, one);
                 }
             });
         }

@@ -42,6 +42,7 @@ mod disk_limits;
 mod disks;
 mod give;
 mod hand_over_disks;
+mod handed_connections;
 mod handle;
 mod learnt_vm_state;
 mod opening;

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use super::handle::DaemonHandle;
 use super::recordings::DeviceRecordings;
 use super::shared::Shared;
-use super::{give, hand_over_disks, persistence, unsent};
+use super::{give, hand_over_disks, handed_connections, persistence};
 use crate::attainment_record;
 use crate::backing::memory;
 use crate::command::{Command, HandedConnection, LearntDeviceState};
@@ -206,8 +206,8 @@ impl Taken {
         Ok(())
     }
 
-    /// Records the disks in the store, and switches on the recordings that the other daemon made and those that the configuration
-    /// names, once that daemon has ended.
+    /// Records the disks in the store, and switches on the recordings that the other daemon made
+    /// and those that the configuration names, once that daemon has ended.
     pub(super) async fn record(self, handle: DaemonHandle, taking: Taking) {
         let ended = spawn_blocking(move || taking.wait(END_TIMEOUT)).await;
         if !matches!(ended, Ok(true)) {
@@ -256,8 +256,8 @@ fn refused(what: String) -> TakeoverError {
     TakeoverError::refused(what, "mend that, or restart the daemon")
 }
 
-/// Takes over the connections of the running daemon, what it has learnt, and its disks. Returns what
-/// is left to do, with the takeover, which is complete, unless the daemon has ended before it has
+/// Takes over the connections of the running daemon, what it has learnt, and its disks. Returns
+/// what is left to do, with the takeover, which is complete, unless the daemon has ended before it has
 /// sent anything.
 ///
 /// # Errors
@@ -293,7 +293,7 @@ pub(super) async fn take(
         taken.own(&shared)?;
         let (pid, count) = (taking.pid, connections.len());
         for connection in connections {
-            unsent::add(&shared, connection);
+            handed_connections::add(&shared, connection);
         }
         let pause_ms = clock().0.saturating_sub(state.paused_at) / 1_000_000;
         tracing::info!(pid, connections = count, pause_ms, "taken over");

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::shared::Shared;
-use crate::command::{Command, HandedConnection};
+use crate::command::HandedConnection;
 use crate::ring::sys;
 
 /// Time after which a thread that waits for a client looks whether it is to stop.
@@ -26,6 +25,31 @@ struct Sending {
 }
 
 impl Unsent {
+    /// Passes a connection to `go_on` once its client has taken the replies that the socket did not
+    /// take before.
+    pub(super) fn add(
+        &self,
+        connection: HandedConnection,
+        go_on: impl FnOnce(HandedConnection) + Send + 'static,
+    ) {
+        let stops = Arc::new(AtomicBool::new(false));
+        let run = {
+            let stops = stops.clone();
+            move || send_unsent(connection, &stops, go_on)
+        };
+        let thread = std::thread::Builder::new().name("unsent replies".to_owned());
+        // Before the thread runs: a takeover takes all connections of the list, and must not miss
+        // one that is on its way to a loop.
+        let mut all = self.lock();
+        match thread.spawn(run) {
+            Ok(thread) => {
+                all.retain(|sending| !sending.thread.is_finished());
+                all.push(Sending { thread, stops });
+            }
+            Err(error) => tracing::error!("client lost: {error}"),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Sending>> {
         // Changed by single calls.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -48,36 +72,12 @@ impl Unsent {
     }
 }
 
-/// Adds a connection to the event loop of its disk, once its client has taken the replies that the
-/// socket did not take before.
-pub(super) fn add(shared: &Arc<Shared>, connection: HandedConnection) {
-    if connection.handed.unsent.is_empty() {
-        return send(shared, connection);
-    }
-    let stops = Arc::new(AtomicBool::new(false));
-    let run = {
-        let (shared, stops) = (shared.clone(), stops.clone());
-        move || send_unsent(&shared, connection, &stops)
-    };
-    let thread = std::thread::Builder::new().name("unsent replies".to_owned());
-    // Before the thread runs: a takeover takes all connections of the list, and must not miss one
-    // that is on its way to a loop.
-    let mut all = shared.unsent.lock();
-    match thread.spawn(run) {
-        Ok(thread) => {
-            all.retain(|sending| !sending.thread.is_finished());
-            all.push(Sending { thread, stops });
-        }
-        Err(error) => tracing::error!("client lost: {error}"),
-    }
-}
-
-/// Sends what the socket has not taken, then adds the connection to its loop. Returns it with the
-/// rest if it is to stop before.
+/// Sends what the socket has not taken, then passes the connection on. Returns it with the rest if
+/// it is to stop before.
 fn send_unsent(
-    shared: &Shared,
     mut connection: HandedConnection,
     stops: &AtomicBool,
+    go_on: impl FnOnce(HandedConnection),
 ) -> Option<HandedConnection> {
     let mut sent = 0;
     while sent < connection.handed.unsent.len() {
@@ -99,7 +99,7 @@ fn send_unsent(
         }
     }
     connection.handed.unsent.clear();
-    send(shared, connection);
+    go_on(connection);
     None
 }
 
@@ -107,20 +107,4 @@ fn send_unsent(
 fn is_passing(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];
     kinds.contains(&error.kind())
-}
-
-fn send(shared: &Shared, connection: HandedConnection) {
-    let new = connection.reopen();
-    let mut device = None;
-    for vm in shared.vms.configs() {
-        if vm.disks.iter().any(|disk| disk.export == new.disk) {
-            device = Some(vm.device);
-        }
-    }
-    // Without the VM, or its loop, the connection is closed as when a VM is removed.
-    if let Some(device) = device {
-        let _ = shared
-            .devices
-            .send(device, Command::AddConnection(Box::new(new)));
-    }
 }

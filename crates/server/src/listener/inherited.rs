@@ -91,8 +91,8 @@ impl InheritedSockets {
         later.push(Later { path, change });
     }
 
-    /// Makes all sockets this daemon's: changes the files of those that listeners have taken, closes
-    /// the others, which the configuration no longer names, and removes their files.
+    /// Makes all sockets this daemon's: changes the files of those that listeners have taken,
+    /// closes the others, which the configuration no longer names, and removes their files.
     pub(crate) fn own(&self) {
         self.ownership.take();
         let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);

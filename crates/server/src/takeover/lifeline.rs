@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::ring::sys;
 
-/// Both ends of the pipe, in the running daemon.
+/// Pipe with both ends, in the running daemon.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     reader: PipeReader,
@@ -67,8 +67,8 @@ impl LifelineEnd {
         LifelineEnd(PipeReader::from(reader))
     }
 
-    /// Waits until no I/O of the other daemon, whose process has ended, is with the kernel; false if
-    /// some still is after that time.
+    /// Waits until no I/O of the other daemon, whose process has ended, is with the kernel; false
+    /// if some still is after that time.
     pub(crate) fn has_ended(&self, within: Duration) -> bool {
         sys::is_hung_up(self.0.as_fd(), within)
     }

@@ -181,7 +181,7 @@ impl Taking {
     /// If it refuses, or the connection fails, or I/O of a process that has ended does not end.
     pub(crate) fn pause(&mut self) -> Result<Option<Paused>, TakeoverError> {
         self.channel.allow(PAUSE_TIMEOUT)?;
-        // An answer may have come before: the running daemon has refused, because this one was late.
+        // An answer may have come before: the running daemon has refused, as this one was late.
         let _ = self.channel.send(&Message::Pause);
         match self.answer() {
             Ok((Message::State(state), descriptors)) => Ok(Some((state, descriptors))),

@@ -86,8 +86,8 @@ impl Bound {
         taken.map_or_else(|| Bound::new(address, owner), Ok)
     }
 
-    /// Takes the unix socket of another daemon at a path, if it has one. Its file gets this mode and
-    /// owner with the [ownership](InheritedSockets::own) of the socket.
+    /// Takes the unix socket of another daemon at a path, if it has one. Its file gets this mode
+    /// and owner with the [ownership](InheritedSockets::own) of the socket.
     pub(in crate::listener) fn inherited_unix(
         path: &Path,
         mode: u32,
