@@ -257,8 +257,8 @@ fn refused(what: String) -> TakeoverError {
 }
 
 /// Takes over the connections of the running daemon, what it has learnt, and its disks. Returns
-/// what is left to do, with the takeover, which is complete, unless the daemon has ended before it has
-/// sent anything.
+/// what is left to do, with the takeover, which is complete, unless the daemon has ended before it
+/// has sent anything.
 ///
 /// # Errors
 /// If the running daemon goes on, or has ended and something of it is another process's.
