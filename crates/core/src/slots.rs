@@ -238,16 +238,17 @@ impl Cold {
     }
 
     /// Moves the arrival to the present, when the limits of its disk let the request go: it arrives
-    /// for the scheduler, and its first wait begins. Time before it was taken stays before the
-    /// arrival's wait. Returns the time for which it was held, to be kept beside the slots.
+    /// for the scheduler, and its first wait begins. Returns the time for which it was held, to be
+    /// kept beside the slots, as is the time before it was taken.
     pub(crate) fn released(&mut self, now: Nanos, shut: Nanos, deliberate: Nanos) -> Nanos {
         debug_assert_eq!(
             self.outstanding, 0,
             "a request is released while a part of it is in flight"
         );
         let held = Nanos(self.waited(now));
-        self.arrived += held;
-        (self.regulated, self.deliberate) = (0, 0);
+        self.arrived = now;
+        // The time before it was taken was kept with the device's.
+        (self.regulated, self.deliberate, self.device) = (0, 0, 0);
         self.begin_wait(shut, deliberate);
         self.marks |= mark::HELD;
         held
@@ -362,8 +363,9 @@ impl Cold {
     }
 
     /// Returns the account, once nothing of the request waits or is in flight. A time before
-    /// admission is still in the device's ([`Cold::waited_outside`]); one for which limits of its
-    /// disk held it is missing ([`Cold::released`]).
+    /// admission is still in the device's ([`Cold::waited_outside`]). Of a request that limits of
+    /// its disk held, both that time and the one before admission are missing
+    /// ([`Cold::released`]).
     pub(crate) fn account(&self, now: Nanos) -> Account {
         debug_assert_eq!(
             self.outstanding, 0,

@@ -11,7 +11,7 @@ use crate::slots::mark as request_mark;
 use crate::stats::{Answer, Ledger};
 use crate::view::{Cold, Hot, Life, NIL, Queues, Requests, View, Vm, flag, pass_seconds, state};
 use tidegate_base::device::DeviceStats;
-use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, Outcome};
+use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, Outcome, ReqId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::transfers::TransferOutcome;
 
@@ -83,11 +83,14 @@ fn circumstances(
     }
 }
 
-/// Returns the account of an answered request since it arrived for the scheduler, complete also
-/// where it waited before it was taken.
+/// Returns the account of an answered request since it arrived for the scheduler. That is complete
+/// also where it waited before it was taken, unless limits of its disk held it: it arrived later
+/// then.
 fn account_of(interference: &Interference, slot: u32, cold: &Cold, now: Nanos) -> Account {
     let mut account = cold.account(now);
-    if cold.marks & request_mark::WAITED_OUTSIDE != 0 {
+    if cold.marks & (request_mark::WAITED_OUTSIDE | request_mark::HELD)
+        == request_mark::WAITED_OUTSIDE
+    {
         account.admission = interference.admission(slot);
         account.device = account.device.since(account.admission);
     }
@@ -120,6 +123,9 @@ fn end_marked(
         && let Some(limits) = limits
     {
         account.regulated += limits.held_until_answer(hot.id(slot));
+        if cold.marks & request_mark::WAITED_OUTSIDE != 0 {
+            account.admission = interference.admission(slot);
+        }
     }
     account
 }
@@ -134,6 +140,7 @@ fn emit_answer_of_held(engine: &mut Engine, held: Nanos) {
     };
     let mut account = done.account;
     account.regulated = account.regulated.since(held);
+    account.admission = Nanos::ZERO;
     let done = Done { account, ..done };
     engine
         .active
@@ -231,14 +238,26 @@ fn count_out(engine: &mut Engine, now: Nanos) {
     engine.attainment.stalls().ended(now);
 }
 
+/// Returns whether limits of its disk held a request that was just answered.
+#[inline(always)]
+fn is_held(reqs: &Requests, request: ReqId) -> bool {
+    reqs.cold[request.index()].marks & request_mark::HELD != 0
+}
+
 /// Carries out the consequences of an answer: events, the transfer's end, slots to free.
 #[inline(always)]
 fn answered(engine: &mut Engine, booked: &Booked) {
     if engine.active.hears(Interests::ANSWERED)
         && let Some(done) = engine.done.last()
     {
-        let limits = engine.disk_limits.as_ref();
-        match limits.and_then(|limits| limits.held_before_answer(done.req)) {
+        let held = match &engine.disk_limits {
+            // The slot was vacated, but keeps its marks until the next request.
+            Some(limits) if is_held(&engine.view.queues.reqs, done.req) => {
+                limits.held_before_answer(done.req)
+            }
+            _ => None,
+        };
+        match held {
             None => engine.active.emit(&mut engine.view, &Event::Answered(done)),
             Some(held) => emit_answer_of_held(engine, held),
         }

@@ -7,6 +7,7 @@ use crate::part::{Enforces, ParamInfo};
 use crate::roles::{Dispatcher, Gate, Pick, Regulator, Roles};
 use crate::splitting::MaxIoShared;
 use crate::starvation::Bound;
+use tidegate_base::objective::{Limit, Rate};
 use tidegate_base::request::{ClientId, DeviceIo, ReqId, Request, VmId};
 use tidegate_capacity::profile::Profile;
 
@@ -273,4 +274,62 @@ fn waits_for_an_io_of_another_vm_are_no_deliberate_ones() {
     }
     // The second waited for the first while the device had room.
     assert_eq!(b.engine.device_stats().deliberate, idle);
+}
+
+#[test]
+fn a_lifted_limit_costs_nothing_once_what_waited_has_gone() {
+    let mut b = Bench::new();
+    b.connect_vm();
+    let vm = b.engine.view.vm_at(0);
+    let disk = DiskSpec {
+        base: 1 << 50,
+        size: 1 << 36,
+        read_only: false,
+    };
+    let disk = b
+        .engine
+        .vms_mut()
+        .add_disk(vm, disk)
+        .expect("a valid range");
+    let limit = |per_s| Limit {
+        total: Rate::iops(per_s),
+        ..Limit::NONE
+    };
+    // Without any limit there is no state of limits either.
+    let now = b.now;
+    let mut vms = b.engine.vms_mut();
+    let none = vms.limit_disk(now, disk, &Limit::NONE);
+    none.expect("the disk is there");
+    vms.share_limit(now, disk, None).expect("the disk is there");
+    assert!(b.engine.disk_limits.is_none());
+    let limited = b.engine.connect(disk).expect("the disk is there");
+    let is_limited = |b: &Bench| b.engine.directory.disk_at(disk.index).limited;
+    let mut vms = b.engine.vms_mut();
+    vms.limit_disk(now, disk, &limit(1)).expect("there");
+    for tag in 0..3 {
+        b.submit(limited, Request::read(tag << 20, 4096, tag));
+    }
+    let first = b.dispatch();
+    assert_eq!(first.len(), 1, "the others wait for the limit");
+    let lifted = b.engine.vms_mut().limit_disk(b.now, disk, &Limit::NONE);
+    lifted.expect("the disk is there");
+    assert!(is_limited(&b), "two requests go before those that come now");
+    let mut second = b.dispatch();
+    assert!(!is_limited(&b));
+    b.end(&first[0]);
+    second.extend(b.dispatch());
+    assert_eq!(second.len(), 2);
+    second.iter().for_each(|io| b.end(io));
+    let limits = b.engine.disk_limits.as_ref().expect("there was one");
+    assert!(!limits.has(disk.index));
+    // The other way in which the last waiting request goes.
+    let set = b.engine.vms_mut().limit_disk(b.now, disk, &limit(1));
+    set.expect("the disk is there");
+    for tag in 0..2 {
+        b.submit(limited, Request::read(tag << 20, 4096, tag));
+    }
+    b.engine.vms_mut().lift_disk_limits(b.now);
+    assert!(is_limited(&b));
+    b.engine.handle_disconnect(b.now, limited);
+    assert!(!is_limited(&b));
 }

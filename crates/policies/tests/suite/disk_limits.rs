@@ -3,7 +3,7 @@
 use std::sync::mpsc::Sender;
 
 use crate::common::{Driver, Guest, World, assert_below, config, policy};
-use tidegate_core::engine::SharedLimitId;
+use tidegate_core::engine::{EngineConfig, Refusal, SharedLimitId};
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{Done, IoError, Op, Request};
@@ -252,6 +252,48 @@ fn a_changed_limit_holds_from_now_on_and_writes_nothing_off() {
     assert!((98..=106).contains(&again), "{again}");
 }
 
+/// Starts what may go now and ends it at once. Returns the tags of what was answered.
+fn pass_and_serve(driver: &mut Driver, time: Nanos) -> Vec<u64> {
+    driver.pass(time);
+    let before = driver.answers().len();
+    while let Some(io) = driver.start() {
+        driver.end(&io, Ok(()));
+    }
+    let answers = driver.answers();
+    answers[before..].iter().map(|done| done.tag).collect()
+}
+
+#[test]
+fn a_debt_outlives_a_change_to_another_rate_and_not_a_lifted_limit() {
+    let mut driver = Driver::new(config(4, 0), &policy("fifo"));
+    let guest = driver.guest(&Objective::default());
+    let set = |driver: &mut Driver, limit: &Limit| {
+        let set = (driver.engine.vms_mut()).limit_disk(driver.now, guest.disk, limit);
+        set.expect("the disk is there");
+    };
+    let ms = Nanos::from_millis;
+    set(&mut driver, &iops(10));
+    for tag in 0..8 {
+        let request = Request::read(tag << 20, 4096, tag);
+        driver.request(guest.client, request).expect("taken");
+    }
+    assert_eq!(pass_and_serve(&mut driver, ms(0)), [0]);
+    // One request is owed, which takes 50 ms at the new rate; there and back changes nothing.
+    for per_s in [1, 10, 20] {
+        set(&mut driver, &iops(per_s));
+        assert!(pass_and_serve(&mut driver, ms(0)).is_empty());
+    }
+    assert!(pass_and_serve(&mut driver, ms(49)).is_empty());
+    assert_eq!(pass_and_serve(&mut driver, ms(1)), [1]);
+    // What is lifted is forgotten: all that waits goes, and a limit that is set begins anew.
+    set(&mut driver, &Limit::NONE);
+    set(&mut driver, &iops(20));
+    assert_eq!(pass_and_serve(&mut driver, ms(0)), [2]);
+    assert!(pass_and_serve(&mut driver, ms(49)).is_empty());
+    set(&mut driver, &Limit::NONE);
+    assert_eq!(pass_and_serve(&mut driver, ms(0)), [3, 4, 5, 6, 7]);
+}
+
 #[test]
 fn a_shared_limit_is_changed_left_and_removed() {
     let mut world = world("fifo");
@@ -339,9 +381,9 @@ impl Controller for Listener {
 #[test]
 fn for_roles_a_request_arrives_when_its_limit_lets_it_go() {
     let mut driver = Driver::new(config(1, 0), &policy("fifo"));
-    let (tell, told) = std::sync::mpsc::channel();
+    let (latencies, heard) = std::sync::mpsc::channel();
     driver.engine.wrap_roles(driver.now, move |roles| Roles {
-        controller: Some(Box::new(Listener(tell.clone()))),
+        controller: Some(Box::new(Listener(latencies.clone()))),
         ..roles
     });
     let limited = driver.guest(&Objective::default());
@@ -374,8 +416,62 @@ fn for_roles_a_request_arrives_when_its_limit_lets_it_go() {
     let account = driver.answers().last().expect("answered").account;
     let times = [account.regulated, account.queued, account.device];
     assert_eq!(times, [ms(95), ms(1), ms(3)]);
-    let told: Vec<_> = told.try_iter().collect();
-    assert_eq!(told, [ms(3), ms(3), ms(4)]);
+    let heard: Vec<_> = heard.try_iter().collect();
+    assert_eq!(heard, [ms(3), ms(3), ms(4)]);
+}
+
+/// The wait for a request slot is often the work of the limit, whose waiting requests have the
+/// slots, so it is no age for the scheduler either.
+#[test]
+fn a_held_request_that_waited_for_a_slot_arrives_when_its_limit_lets_it_go() {
+    let config = EngineConfig {
+        max_pending_per_vm: 1,
+        ..config(1, 0)
+    };
+    let mut driver = Driver::new(config, &policy("fifo"));
+    let (latencies, heard) = std::sync::mpsc::channel();
+    driver.engine.wrap_roles(driver.now, move |roles| Roles {
+        controller: Some(Box::new(Listener(latencies.clone()))),
+        ..roles
+    });
+    let guest = driver.guest(&Objective::default());
+    let set = (driver.engine.vms_mut()).limit_disk(driver.now, guest.disk, &iops(10));
+    set.expect("the disk is there");
+    let ms = Nanos::from_millis;
+    let first = Request::read(0, 4096, 0);
+    driver.request(guest.client, first).expect("taken");
+    let second = Request::read(1 << 20, 4096, 1);
+    let refused = driver
+        .engine
+        .handle_request(driver.now, guest.client, second);
+    assert_eq!(refused, Err(Refusal::Full));
+    let io = driver.start().expect("goes at once");
+    let came = driver.now;
+    driver.pass(ms(30));
+    driver.end(&io, Ok(()));
+    let Driver {
+        engine,
+        ledger,
+        now,
+        ..
+    } = &mut driver;
+    let mut admission = engine.admission_mut();
+    let claimed = admission.claim(*now, guest.client, Op::Read, 4096);
+    claimed.expect("the slot is free");
+    let taken = admission.handle_claimed_request(*now, guest.client, second, came);
+    ledger.accepted(came, guest.client, taken.expect("taken"), &second);
+    assert!(driver.start().is_none(), "it has to wait until 100 ms");
+    driver.pass(ms(70));
+    let held = driver.start().expect("its time has come");
+    assert_eq!(held.arrived, came + ms(100));
+    driver.pass(ms(3));
+    driver.end(&held, Ok(()));
+    let account = driver.answers().last().expect("answered").account;
+    let times = [account.admission, account.regulated, account.device];
+    assert_eq!(times, [ms(30), ms(70), ms(3)]);
+    assert_eq!(account.total(), ms(103));
+    let heard: Vec<_> = heard.try_iter().collect();
+    assert_eq!(heard, [ms(30), ms(3)]);
 }
 
 /// A deadline counts from when the limit lets a request go, so one that was held for long is not

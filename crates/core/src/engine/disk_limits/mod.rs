@@ -161,25 +161,44 @@ impl Timers {
 }
 
 impl DiskLimits {
-    /// Returns whether a disk has or had a limit, of its own or shared: a debt may be left.
+    /// Returns whether a disk has a limit, of its own or shared, or requests that still wait for
+    /// one that was lifted.
     pub(super) fn has(&self, disk: u32) -> bool {
         self.disk(disk).is_some()
     }
 
-    /// Limits a disk, or changes its limit; [`Limit::NONE`] lifts it.
+    /// Limits a disk, or changes its limit; [`Limit::NONE`] lifts it and closes its account. The
+    /// entry is closed by [`DiskLimits::close_unlimited`].
     pub(super) fn set_own(&mut self, now: Nanos, disk: u32, limit: &Limit) {
         if limit.is_none() && self.disk(disk).is_none() {
             return;
         }
         let of_disk = self.entry(disk);
         match &mut of_disk.own {
-            // An account stays open when the limit is lifted: a debt must outlive a change to no
-            // limit and back.
+            // A pacer without a rate has no debt either, so an open account would keep nothing.
+            own if limit.is_none() => *own = None,
             Some(account) => account.set(now, limit),
-            empty if limit.is_none() => *empty = None,
-            empty => *empty = Some(LimitAccount::new(now, limit)),
+            own => *own = Some(LimitAccount::new(now, limit)),
         }
         self.rearm(now, disk);
+    }
+
+    /// Closes the entry of a disk that has no limit and no waiting request any more. Returns
+    /// whether there is none now, so that requests of the disk need not ask for limits.
+    pub(super) fn close_unlimited(&mut self, disk: u32) -> bool {
+        let Some(of_disk) = self.disks.get_mut(disk as usize) else {
+            return true;
+        };
+        let is_unlimited = |of_disk: &LimitedDisk| {
+            // Requests that wait go first, so that those of a lane stay in order.
+            of_disk.own.is_none()
+                && of_disk.shared == NIL
+                && of_disk.queues.iter().all(Queue::is_empty)
+        };
+        if of_disk.as_deref().is_some_and(is_unlimited) {
+            *of_disk = None;
+        }
+        of_disk.is_none()
     }
 
     /// Adds a limit that disks may share.
@@ -261,14 +280,18 @@ impl DiskLimits {
         self.arm_shared(now, from);
     }
 
-    /// Lifts the limits of all disks.
-    pub(super) fn lift_all(&mut self, now: Nanos) {
+    /// Lifts the limits of all disks. Returns the disks without waiting requests, whose entries are
+    /// closed.
+    pub(super) fn lift_all(&mut self, now: Nanos) -> Vec<u32> {
+        let mut closed = Vec::new();
         for disk in 0..self.disks.len() as u32 {
             if self.has(disk) {
                 self.share(now, disk, None);
                 self.set_own(now, disk, &Limit::NONE);
+                closed.extend(self.close_unlimited(disk).then_some(disk));
             }
         }
+        closed
     }
 
     /// Forgets a disk, whose requests must have been taken before ([`DiskLimits::remove`]).
@@ -295,7 +318,7 @@ impl DiskLimits {
         self.held[slot as usize] = time;
     }
 
-    /// Returns the time for which a request, which is answered now, was held.
+    /// Returns the time for which limits held a request, which is answered now.
     pub(super) fn held_until_answer(&mut self, request: ReqId) -> Nanos {
         let held = self.held[request.index()];
         self.answered = Some((request, held));

@@ -40,14 +40,19 @@ pub(in crate::engine) fn release_due(engine: &mut Engine) {
             engine.view.timers.set_release_at(limits.next_timer());
             return;
         };
+        // The last one that waited for a limit that was lifted.
+        let disk = reqs.cold[slot as usize].disk;
+        if limits.close_unlimited(disk) {
+            engine.directory.set_limited(disk, false);
+        }
         arrive(engine, slot);
         enter_lane(engine, slot);
     }
 }
 
 /// Counts the arrival of a request that its disk's limits let go, or that is cancelled: for the
-/// scheduler it arrives now. The time until now is kept, and counts as held by a limit in the
-/// request's answer.
+/// scheduler it arrives now. The time until now is kept, and counts in the request's answer: as
+/// held by a limit since it was taken, as admission before.
 fn arrive(engine: &mut Engine, slot: u32) {
     let deliberate = engine.view.queues.deliberate_time();
     let Queues {
@@ -122,6 +127,9 @@ pub(in crate::engine) fn cancel(
     };
     let Queues { now, reqs, .. } = &mut engine.view.queues;
     let removed = limits.remove(*now, reqs, disk, are);
+    if !removed.is_empty() && limits.close_unlimited(disk) {
+        engine.directory.set_limited(disk, false);
+    }
     engine.view.timers.set_release_at(limits.next_timer());
     for slot in removed {
         arrive(engine, slot);

@@ -11,7 +11,9 @@ use tidegate_base::time::Nanos;
 impl VmsMut<'_> {
     /// Limits a disk beside its VM's limit, or changes its limit; [`Limit::NONE`] lifts it.
     /// Requests beyond it wait before their VM's lanes, whatever the policy, and their wait counts
-    /// as held by a limit. What the disk has used beyond a limit is not written off by a change.
+    /// as held by a limit. What the disk has used beyond a rate is not written off by a change to
+    /// another rate. It is forgotten with a rate or a burst that is lifted: set again, that begins
+    /// anew.
     ///
     /// # Errors
     /// If the limit contradicts itself, or there is no such disk.
@@ -21,7 +23,8 @@ impl VmsMut<'_> {
         disk: DiskId,
         limit: &Limit,
     ) -> Result<(), EngineError> {
-        self.change_disk_limits(now, disk, Some(limit), |limits, now, index| {
+        check(limit)?;
+        self.change_disk_limits(now, disk, limit.is_none(), |limits, now, index| {
             limits.set_own(now, index, limit);
         })
     }
@@ -32,7 +35,9 @@ impl VmsMut<'_> {
         let engine = &mut *self.engine;
         engine.view.queues.advance(now);
         if let Some(limits) = &mut engine.disk_limits {
-            limits.lift_all(engine.view.queues.now);
+            for disk in limits.lift_all(engine.view.queues.now) {
+                engine.directory.set_limited(disk, false);
+            }
             engine.view.timers.set_release_at(limits.next_timer());
         }
     }
@@ -52,7 +57,8 @@ impl VmsMut<'_> {
         Ok(limits.add_shared(self.engine.view.queues.now, limit))
     }
 
-    /// Changes a limit that disks share; what they have used beyond it is not written off.
+    /// Changes a limit that disks share. What they have used beyond it is kept or forgotten as in
+    /// [`VmsMut::limit_disk`].
     ///
     /// # Errors
     /// If the limit contradicts itself, or there is none of this handle.
@@ -65,7 +71,7 @@ impl VmsMut<'_> {
         check(limit)?;
         self.engine.view.queues.advance(now);
         let now = self.engine.view.queues.now;
-        let limits = self.engine.disk_limits.get_or_insert_default();
+        let limits = self.engine.disk_limits.as_mut().ok_or(UNKNOWN_SHARED)?;
         if !limits.set_shared(now, id, limit) {
             return Err(UNKNOWN_SHARED);
         }
@@ -78,7 +84,7 @@ impl VmsMut<'_> {
     /// # Errors
     /// If a disk shares it, or there is none of this handle.
     pub fn remove_shared_limit(&mut self, id: SharedLimitId) -> Result<(), EngineError> {
-        let limits = self.engine.disk_limits.get_or_insert_default();
+        let limits = self.engine.disk_limits.as_mut().ok_or(UNKNOWN_SHARED)?;
         limits.remove_shared(id).then_some(()).ok_or(UNKNOWN_SHARED)
     }
 
@@ -93,36 +99,39 @@ impl VmsMut<'_> {
         disk: DiskId,
         with: Option<SharedLimitId>,
     ) -> Result<(), EngineError> {
-        let limits = self.engine.disk_limits.get_or_insert_default();
-        if with.is_some_and(|id| !limits.knows(id)) {
+        let limits = self.engine.disk_limits.as_ref();
+        let is_known = |id| limits.is_some_and(|limits| limits.knows(id));
+        if with.is_some_and(|id| !is_known(id)) {
             return Err(UNKNOWN_SHARED);
         }
-        self.change_disk_limits(now, disk, None, |limits, now, index| {
+        self.change_disk_limits(now, disk, with.is_none(), |limits, now, index| {
             limits.share(now, index, with);
         })
     }
 
-    /// Changes the limits of a disk by `change`.
+    /// Changes the limits of a disk by `change`. `lifts`: it only removes a limit, and there is
+    /// nothing to do for a disk that has none.
     fn change_disk_limits(
         &mut self,
         now: Nanos,
         disk: DiskId,
-        limit: Option<&Limit>,
+        lifts: bool,
         change: impl FnOnce(&mut DiskLimits, Nanos, u32),
     ) -> Result<(), EngineError> {
-        limit.map_or(Ok(()), check)?;
         let engine = &mut *self.engine;
         let vm = engine.directory.known_disk(disk)?.vm;
         if engine.view.queues.vms[vm as usize].life != Life::Live {
             return Err(EngineError::Unknown { what: "the VM" });
         }
+        if lifts && !engine.directory.disk_at(disk.index).limited {
+            return Ok(());
+        }
         engine.view.queues.advance(now);
         let limits = engine.disk_limits.get_or_insert_default();
         limits.make_room(engine.view.queues.reqs.hot.len());
         change(limits, engine.view.queues.now, disk.index);
-        engine
-            .directory
-            .set_limited(disk.index, limits.has(disk.index));
+        let is_limited = !limits.close_unlimited(disk.index);
+        engine.directory.set_limited(disk.index, is_limited);
         engine.view.timers.set_release_at(limits.next_timer());
         Ok(())
     }
