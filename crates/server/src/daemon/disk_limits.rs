@@ -5,6 +5,7 @@ use tidegate_core::objective::Limit;
 use super::handle::DaemonHandle;
 use super::shared::Shared;
 use crate::command::{Command, ControlError, DeviceSnapshot, LimitChange, VmSnapshot};
+use crate::config::{DiskConfig, VmConfig};
 
 /// Limits of a daemon's disks.
 pub(crate) struct DiskLimits<'a> {
@@ -50,6 +51,20 @@ impl<'a> DiskLimits<'a> {
         Ok(now)
     }
 
+    /// Puts the limits of the disks of `now` in force where those of the disks that are `served`
+    /// differ.
+    ///
+    /// # Errors
+    /// As for [`DiskLimits::set_disk`].
+    pub(super) async fn put(&self, served: &VmConfig, now: &VmConfig) -> Result<(), ControlError> {
+        for disk in differing(served, now) {
+            let (limit, group) = (disk.limit, disk.limit_group.clone());
+            self.set_disk([&served.name, &disk.export], limit, group)
+                .await?;
+        }
+        Ok(())
+    }
+
     /// Replaces a limit that disks of a device share and returns a snapshot of the device.
     ///
     /// # Errors
@@ -68,5 +83,59 @@ impl<'a> DiskLimits<'a> {
             })
         });
         Ok(set.await??)
+    }
+}
+
+/// Returns the disks of `now` whose limits are not those of the same disk of `served`.
+fn differing<'a>(
+    served: &'a VmConfig,
+    now: &'a VmConfig,
+) -> impl Iterator<Item = &'a DiskConfig> + 'a {
+    now.disks.iter().filter(|disk| {
+        let mut served = served.disks.iter();
+        let served = served.find(|served| served.export == disk.export);
+        served.is_some_and(|served| {
+            (&served.limit, &served.limit_group) != (&disk.limit, &disk.limit_group)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn only_disks_that_are_served_with_other_limits_differ() {
+        let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+            [[device.limit_group]]\nname = \"logs\"\nlimit = \"9 MB/s\"\n";
+        let config = config::parse(text, "t", Path::new("/"))
+            .expect("good")
+            .config;
+        let vm = |limits: [&str; 4]| {
+            let mut disks = Vec::new();
+            for (export, keys) in ["a", "b", "c", "d"].into_iter().zip(limits) {
+                let mut disk = serde_json::json!({ "export": export, "size": "1 MiB" });
+                if let Some((key, value)) = keys.split_once('=') {
+                    disk[key] = value.into();
+                }
+                disks.push(disk);
+            }
+            let words = serde_json::json!({ "name": "vm", "disk": disks });
+            let vm = config::vm::from_json(&words, &config.devices, &config.paths);
+            vm.unwrap_or_else(|error| panic!("{error}"))
+        };
+        let mut served = vm(["limit=5 IOPS", "", "limit=9 MB/s", "limit=7 IOPS"]);
+        let now = vm(["limit=6 IOPS", "limit_group=logs", "limit=9 MB/s", ""]);
+        let exports = |served: &VmConfig| -> Vec<String> {
+            let disks = differing(served, &now);
+            disks.map(|disk| disk.export.clone()).collect()
+        };
+        assert_eq!(exports(&served), ["a", "b", "d"]);
+        // One that is no longer served has no limit that could be changed.
+        served.disks.remove(1);
+        assert_eq!(exports(&served), ["a", "d"]);
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tidegate_core::learnt_state::Blob;
 use tokio::task::spawn_blocking;
 
+use super::disk_limits::DiskLimits;
 use super::handle::DaemonHandle;
 use super::recordings::DeviceRecordings;
 use super::shared::Shared;
@@ -138,7 +139,7 @@ fn named<'a>(vms: &'a [Value], name: &str) -> Option<&'a Value> {
 fn unreadable(vm: &str, errors: &config::ConfigErrors) -> TakeoverError {
     TakeoverError::refused(
         format!("VM {vm:?} of the running daemon does not fit this configuration: {errors}"),
-        "put its device back into the file, or remove the VM",
+        "put its device, and the limit group of its disks, back into the file, or remove the VM",
     )
 }
 
@@ -183,6 +184,8 @@ impl Taken {
             if let Some(served) = shared.vms.get(&plan.name) {
                 // From the store, with what was persisted of it.
                 put_objective(handle, &served, &vm).await?;
+                let limits = DiskLimits::of(handle).put(&served, &vm).await;
+                limits.map_err(|error| refused(error.to_string()))?;
                 continue;
             }
             vm.put_in_force(Timestamp::now());
