@@ -12,9 +12,9 @@ use super::path::Path;
 use super::plane::Plane;
 use super::view;
 
-/// Example of a body.
+/// Example of the body of [`set_disk`].
 pub(super) const DISK: &str = "{\"limit\": \"40 MB/s\", \"limit_group\": null}";
-/// Example of a body.
+/// Example of the body of [`set_group`].
 pub(super) const GROUP: &str = "{\"limit\": \"40 MB/s\"}";
 
 /// `PATCH /v1/vms/{name}/disks/{export}/limits`
@@ -43,6 +43,15 @@ pub(super) async fn set_disk<P: Plane>(
         let was = (&disk.limit, disk.limit_group.as_deref());
         let (limit, group) = limit_groups::merge(&change, was, &groups)?;
         let refused = |error| ApiError::control(&error, &vm);
+        if query.persist {
+            // Fails without a store, before the change: a limit that is lifted and set again has
+            // let all go that waited for it.
+            let _ = own
+                .plane
+                .persists_disk(&vm, &export)
+                .await
+                .map_err(refused)?;
+        }
         let set = own.plane.set_disk_limits(&vm, &export, limit, group);
         let now = set.await.map_err(refused)?;
         if let Err(error) = own.persist_if_asked(&vm, query).await {

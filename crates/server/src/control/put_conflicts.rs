@@ -93,14 +93,14 @@ pub(super) fn disk_differences(
     {
         let [is, wanted] = [&is.limit_group, &disk.limit_group]
             .map(|group| group.as_deref().unwrap_or("none").to_owned());
-        all.push(differs(&at("limit_group"), is, wanted));
+        all.push(limits_differ(differs(&at("limit_group"), is, wanted)));
     }
     if let Some(is) = is
         && is.limit != disk.limit
     {
         let words = [is.limit, disk.limit].map(|limit| limit::in_a_line(&limit));
         let [is, wanted] = words;
-        all.push(differs(&at("limit"), is, wanted));
+        all.push(limits_differ(differs(&at("limit"), is, wanted)));
     }
     // A request without a size keeps the present one.
     if let (Some(is), Some(size)) = (is, disk.size)
@@ -111,6 +111,12 @@ pub(super) fn disk_differences(
         all.push(problem);
     }
     all
+}
+
+/// Adds the way to change the limits of a disk.
+fn limits_differ(mut problem: Problem) -> Problem {
+    problem.allowed = Some("PATCH the disk's limits".to_owned());
+    problem
 }
 
 /// Returns the error 409 that lists the differences; `None` if there are none.

@@ -56,6 +56,25 @@ async fn limits_that_cannot_be_are_refused() {
 }
 
 #[tokio::test]
+async fn a_change_that_cannot_be_persisted_changes_nothing() {
+    let plane = Pretended::new();
+    let disk = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\", \"limit\": \"9 IOPS\"}]}";
+    for (name, status) in [
+        (simulated_daemon::NAME_THAT_CANNOT_BE_STORED, 500),
+        (simulated_daemon::NAME_WITHOUT_STORE, 409),
+    ] {
+        let vm = format!("/v1/vms/{name}");
+        let (added, answer) = ask(&plane, "PUT", &vm, disk).await;
+        assert_eq!(added, StatusCode::CREATED, "{answer}");
+        let path = format!("{vm}/disks/{name}/limits?persist=true");
+        let (found, answer) = ask(&plane, "PATCH", &path, "{\"limit\": null}").await;
+        assert_eq!(found.as_u16(), status, "{answer}");
+        let (_, now) = ask(&plane, "GET", &vm, "").await;
+        assert_eq!(now["disks"][0]["limit"]["total"], "9 IOPS", "{now}");
+    }
+}
+
+#[tokio::test]
 async fn a_limit_that_disks_share_is_changed() {
     let plane = Pretended::new();
     plane.with(|devices| {

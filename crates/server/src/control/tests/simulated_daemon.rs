@@ -26,6 +26,9 @@ pub(super) const NOT_DURABLE: &str = "a crash may undo the resize";
 /// Name of a VM whose record cannot be stored: the store has no space.
 pub(super) const NAME_THAT_CANNOT_BE_STORED: &str = "unkept";
 
+/// Name of a VM whose daemon has no store.
+pub(super) const NAME_WITHOUT_STORE: &str = "storeless";
+
 /// Simulated daemon.
 #[derive(Clone)]
 pub(super) struct Pretended {
@@ -378,6 +381,10 @@ impl Loops for Pretended {
         limit: Limit,
         group: Option<String>,
     ) -> Result<VmSnapshot, ControlError> {
+        assert_ne!(
+            vm, NAME_WITHOUT_STORE,
+            "limits are changed before it is known that there is no store"
+        );
         self.vms(|vms| {
             let disks = vms.iter_mut().flat_map(|vm| &mut vm.disks);
             for disk in disks.filter(|disk| disk.export == export) {
@@ -609,6 +616,9 @@ impl Persistence for Pretended {
     }
 
     async fn persists_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        if vm == NAME_WITHOUT_STORE {
+            return Err(ControlError::NoStore);
+        }
         let stored = self.stored.lock().expect("no test thread has panicked");
         Ok(stored.get(vm).is_some_and(|disks| disks.contains(export)))
     }

@@ -168,6 +168,10 @@ async fn disks_are_put_resized_and_removed_by_themselves() {
     let (status, refused) = ask(&plane, "PUT", path, "{\"size\": \"3 GiB\"}").await;
     assert_eq!(status, StatusCode::CONFLICT);
     assert_eq!(refused["also"][0]["allowed"], "PATCH the disk's size");
+    let limited = "{\"size\": \"2 GiB\", \"limit\": \"9 IOPS\"}";
+    let (status, refused) = ask(&plane, "PUT", path, limited).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert_eq!(refused["also"][0]["allowed"], "PATCH the disk's limits");
     for _ in 0..2 {
         let (status, vm) = ask(&plane, "PATCH", path, "{\"size\": \"3 GiB\"}").await;
         assert_eq!(
