@@ -260,18 +260,8 @@ impl Verdicts {
         self.stalled_s += other.stalled_s;
     }
 
-    /// Returns the number of all seconds.
-    pub(crate) fn all(self) -> u64 {
+    fn all(self) -> u64 {
         self.kept_s + self.missed_s + self.stalled_s
-    }
-
-    /// Returns these seconds without those of a part of their time.
-    pub(crate) fn without(self, part: Verdicts) -> Verdicts {
-        Verdicts {
-            kept_s: self.kept_s.saturating_sub(part.kept_s),
-            missed_s: self.missed_s.saturating_sub(part.missed_s),
-            stalled_s: self.stalled_s.saturating_sub(part.stalled_s),
-        }
     }
 
     /// Returns what came since `before`; everything where the count has begun anew.

@@ -1,5 +1,5 @@
 // Events of the daemon: the last one, and what is needed of those before it. One window of the browser gets them, and
-// tells all others.
+// broadcasts them to all others.
 
 import { useEffect, useState } from "preact/hooks";
 import type { Live } from "./api";
@@ -35,7 +35,7 @@ let source: EventSource | null = null;
 let paused = false;
 let openedMs = 0;
 let eventMs = 0;
-/** Time at which the leading window was last heard. */
+/** Time of the last message of the leading window. */
 let leaderMs = 0;
 /** Time of the last sample: of the clock that stands still while the computer sleeps, and of the one that goes on. */
 let sampled: { ms: number; wallMs: number } | null = null;
@@ -49,75 +49,78 @@ function set(change: Partial<State>): void {
 const POLL_MS = 1000;
 /** Number of such requests after which the page asks to be sent events again. */
 const POLLS = 10;
-let polling: ReturnType<typeof setInterval> | null = null;
-/** Why this page asks, for the sample that follows. */
+let polling: { timer: ReturnType<typeof setInterval>; control: AbortController } | null = null;
+/** Reason for which this page asks, for the sample that follows. */
 let note: string | null = null;
 
-/** Happening that the leading window tells all windows, itself too. */
-type Word =
+/** Message of a window to all others. */
+type Message =
   | { kind: "sample"; live: Live; connection: "live" | "polled"; note: string | null }
   | { kind: "stuck"; problem: string }
   | { kind: "lost"; problem: string | null }
-  /** The leading window is there: told once a second, and to those that ask. */
-  | { kind: "leads"; last: Word | null }
-  | { kind: "asks" };
+  /** Sign of the leading window, sent once a second and as an answer to `ask`. */
+  | { kind: "heartbeat"; last: Message | null }
+  /** Request of a window that has just joined for the last message. */
+  | { kind: "ask" };
 
-/** Time without a word after which another window leads. */
+/** Time without a message after which another window leads. */
 const LEADER_LATE_MS = 5000;
 
-/** Name of the sharing. It changes with the words, as windows may have pages of different versions. */
-const EVENTS = "tidegate-events-1";
+/** Name of the sharing, with the version of its messages: windows may have pages of different versions. */
+const EVENTS = "tidegate-events-2";
 
 /** Sharing of the events; null where windows cannot share. */
-let windows: Share<Word> | null = null;
-/** Last word of this window, for those that are opened later. */
-let last: Word | null = null;
+let windows: Share<Message> | null = null;
+/** Last message of this window's present source, for windows that join later. */
+let last: Message | null = null;
 
-/** Takes a word of the leading window, which may be this one. */
-function take(word: Word): void {
-  if (word.kind === "sample") {
+/** Shows a message of the leading window, which may be this one. */
+function apply(message: Message): void {
+  if (message.kind === "sample") {
     eventMs = performance.now();
     sampled = { ms: eventMs, wallMs: Date.now() };
-    const { live, connection, note } = word;
+    const { live, connection, note } = message;
     const rates = withEvent(state.rates, live.at_ms, live.vms);
     set({ connection, live, rates, problem: null, note, ageS: null, isSilent: false });
-  } else if (word.kind === "stuck") {
+  } else if (message.kind === "stuck") {
     eventMs = performance.now();
-    set({ connection: "stuck", problem: word.problem, isSilent: false });
-  } else if (word.kind === "lost") {
-    set({ connection: "lost", problem: word.problem, isSilent: false });
+    set({ connection: "stuck", problem: message.problem, isSilent: false });
+  } else if (message.kind === "lost") {
+    set({ connection: "lost", problem: message.problem, isSilent: false });
   }
 }
 
-/** Takes a word and passes it on. */
-function tell(word: Word): void {
-  last = word;
-  take(word);
-  windows?.tell(word);
+/** Shows a message of the daemon here and in all other windows. */
+function publish(message: Message): void {
+  // A source may have an event left when another window leads already.
+  if (windows && !windows.isLeading) return;
+  last = message;
+  apply(message);
+  windows?.broadcast(message);
 }
 
-/** Hears another window. */
-function hear(word: Word): void {
-  if (word.kind === "asks") {
+/** Handles a message of another window. */
+function receive(message: Message): void {
+  if (message.kind === "ask") {
     // Figures that are old would look new there.
-    if (windows?.isLeading) windows.tell({ kind: "leads", last: state.ageS === null ? last : null });
+    if (windows?.isLeading) windows.broadcast({ kind: "heartbeat", last: state.ageS === null ? last : null });
     return;
   }
   leaderMs = performance.now();
-  if (paused || document.hidden || windows?.isLeading) return;
-  if (word.kind !== "leads") take(word);
-  else if (word.last && state.connection === "connecting") take(word.last);
+  if (windows?.isLeading) return;
+  if (message.kind !== "heartbeat") apply(message);
+  else if (message.last && state.connection === "connecting") apply(message.last);
 }
 
 function sample(live: Live, connection: "live" | "polled"): void {
-  tell({ kind: "sample", live, connection, note: connection === "polled" ? note : null });
+  publish({ kind: "sample", live, connection, note: connection === "polled" ? note : null });
 }
 
 function stuck(body: { error?: { what?: string } } | null): void {
-  tell({ kind: "stuck", problem: body?.error?.what ?? "a device does not answer" });
+  publish({ kind: "stuck", problem: body?.error?.what ?? "a device does not answer" });
 }
 
-/** Returns why the daemon sends no events; null if it does. */
+/** Returns the reason for which the daemon sends no events; null if it does. */
 async function refusal(url: string): Promise<string | null> {
   const control = new AbortController();
   const answer = await fetch(url, { signal: control.signal });
@@ -127,53 +130,70 @@ async function refusal(url: string): Promise<string | null> {
   return body?.error?.what ?? null;
 }
 
-/** Takes the only event of an answer. */
-function takeAnswer(text: string): void {
+/** Publishes the only event of an answer. */
+function publishAnswer(text: string): void {
   const [, name, data] = /^event: (.*)\ndata: (.*)\n\n$/.exec(text) ?? [];
   if (name === "sample") sample(JSON.parse(data!) as Live, "polled");
   else if (name === "problem") stuck(JSON.parse(data!));
+}
+
+/** Returns the sentence for a page that gets no events. */
+function refused(reason: string): string {
+  return `The daemon sends this page no events: ${reason}`;
 }
 
 /** Asks for the last event over and over; now and then asks to be sent all of them. */
 function poll(): void {
   let asked = 0;
   let isBusy = false;
+  const control = new AbortController();
   const ask = async () => {
     if (isBusy) return;
     if (++asked > POLLS && windows) return open();
     isBusy = true;
-    const own = polling;
     try {
-      const answer = await fetch("/v1/events?count=1");
+      const answer = await fetch("/v1/events?count=1", { signal: control.signal });
       const text = await answer.text();
-      if (polling === own && answer.ok) takeAnswer(text);
+      if (control.signal.aborted) return;
+      if (answer.ok) publishAnswer(text);
+      else publish({ kind: "lost", problem: refused(errorOf(text) ?? `its status is ${answer.status}`) });
     } catch {
-      if (polling === own) tell({ kind: "lost", problem: state.problem });
+      if (!control.signal.aborted) publish({ kind: "lost", problem: state.problem });
     }
     isBusy = false;
   };
-  polling = setInterval(ask, POLL_MS);
+  polling = { timer: setInterval(ask, POLL_MS), control };
   void ask();
 }
 
-/** Asks why the events were refused, as an `EventSource` does not tell, and polls where that is possible. */
+/** Returns the error in the body of an answer; null if it has none. */
+function errorOf(text: string): string | null {
+  try {
+    return (JSON.parse(text) as { error?: { what?: string } }).error?.what ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** Shows the reason of a refusal, which an `EventSource` does not have, and polls where that is possible. */
 async function findReason(of: EventSource): Promise<void> {
   try {
     const what = await refusal("/v1/events");
     const canPoll = what !== null && (await refusal("/v1/events?count=1")) === null;
     if (source !== of) return;
-    const said = what && `The daemon sends this page no events: ${what}`;
-    if (!canPoll) return tell({ kind: "lost", problem: said });
-    note = `${said}. It asks for one each second instead.`;
+    const reason = what && refused(what);
+    if (!canPoll) return publish({ kind: "lost", problem: reason });
+    note = `${reason}. It asks for one each second instead.`;
     poll();
   } catch {
-    if (source === of) tell({ kind: "lost", problem: state.problem });
+    if (source === of) publish({ kind: "lost", problem: state.problem });
   }
 }
 
 /** Follows the events, or asks for them where windows cannot share: six that follow would leave no connection. */
 function open(): void {
   close();
+  last = null;
   openedMs = performance.now();
   if (!windows) return poll();
   const opened = new EventSource("/v1/events");
@@ -183,25 +203,43 @@ function open(): void {
   opened.addEventListener("error", () => {
     // The browser connects again after an interruption; after an error status, `watch` does.
     if (opened.readyState === EventSource.CLOSED) void findReason(opened);
-    else tell({ kind: "lost", problem: null });
+    else publish({ kind: "lost", problem: null });
   });
 }
 
 function close(): void {
   source?.close();
   source = null;
-  if (polling !== null) clearInterval(polling);
+  if (polling) {
+    clearInterval(polling.timer);
+    // Requests that hang would take the browser's connections.
+    polling.control.abort();
+  }
   polling = null;
 }
 
 /** Begins to wait for an event. */
 function begin(): void {
+  end();
   eventMs = performance.now();
   leaderMs = eventMs;
   set({ connection: "connecting" });
   if (!windows) return open();
   windows.join();
-  windows.tell({ kind: "asks" });
+  windows.broadcast({ kind: "ask" });
+}
+
+/** Follows the events for all windows. */
+function lead(): void {
+  open();
+  // Before its first event, so that no other window takes over meanwhile.
+  windows?.broadcast({ kind: "heartbeat", last: null });
+}
+
+/** Lets another window follow the events, which took over. */
+function replaced(): void {
+  close();
+  leaderMs = performance.now();
 }
 
 /** Waits for no event, and leaves them to other windows. */
@@ -213,7 +251,7 @@ function end(): void {
 /** Says how old the figures are, and connects anew if nothing comes. */
 function watch(): void {
   if (document.hidden || paused) return;
-  if (windows?.isLeading) windows.tell({ kind: "leads", last: null });
+  if (windows?.isLeading) windows.broadcast({ kind: "heartbeat", last: null });
   const nowMs = performance.now();
   const ageMs = sampled && Math.max(nowMs - sampled.ms, Date.now() - sampled.wallMs);
   const { ageS, isSilent, reopens } = judge({ connection: state.connection, nowMs, eventMs, ageMs, openedMs });
@@ -256,8 +294,8 @@ export function listen(listener: () => void): () => void {
 }
 
 export function start(): void {
-  windows = share(EVENTS, { lead: open, replaced: close, hear });
-  begin();
+  windows = share(EVENTS, { lead, replaced, receive });
+  if (!document.hidden) begin();
   setInterval(watch, 1000);
   // A page that nobody sees costs nothing, and browsers have few connections for a host.
   document.addEventListener("visibilitychange", () => {

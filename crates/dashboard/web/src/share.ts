@@ -1,49 +1,76 @@
-// One window of a browser for all of them: a browser opens six connections to a host, and events take one each.
+// Sharing of one window's work among all windows of a browser: a browser opens six connections to a host, and events
+// take one each.
 //
-//   leader:    holds the lock; does the work and tells the others
-//   followers: wait for the lock, which is theirs when the leader closes, and hear
+//   leader:    holds the lock; does the work and broadcasts what it gets
+//   followers: wait for the lock, which is theirs when the leader closes, and receive
 //
 // Windows of other versions of the page are left alone: they have another name.
 
 /** Part of windows in the work that one of them does. */
 export interface Share<T> {
-  /** Waits to lead. With `isUrgent` the present leader is replaced at once. */
+  /** Waits to lead, and receives messages. With `isUrgent` the present leader is replaced at once. */
   join(isUrgent?: boolean): void;
-  /** Leads and waits no more. */
+  /** Leads, waits and receives no more. */
   leave(): void;
-  /** Tells all other windows. */
-  tell(word: T): void;
+  /** Sends a message to all other windows that have joined. */
+  broadcast(message: T): void;
   readonly isLeading: boolean;
 }
 
-/** What the part of a window makes it do. */
+/** Reactions of a window to its part. */
 export interface Actions<T> {
   /** This window leads from now on. */
   lead(): void;
   /** Another window has replaced this one, which waits again. */
   replaced(): void;
-  /** Another window told something. */
-  hear(word: T): void;
+  /** Another window has sent a message. */
+  receive(message: T): void;
+}
+
+/** Message with the number of its sender's leadership; null from followers. */
+interface Envelope<T> {
+  term: number | null;
+  message: T;
 }
 
 /** Returns this window's part; null where browsers have no locks, which is on pages that are not secure contexts. */
 export function share<T>(name: string, actions: Actions<T>): Share<T> | null {
   if (!navigator.locks) return null;
-  const channel = new BroadcastChannel(name);
-  channel.onmessage = (event) => actions.hear(event.data as T);
-  /** Ends the present part. */
-  let end: (() => void) | null = null;
-  const it = {
+  /** Closed while this window has not joined, so that no messages queue up in a hidden window. */
+  let channel: BroadcastChannel | null = null;
+  /** Number of the newest leadership that is known, this window's own included. */
+  let term = 0;
+  let endPart: (() => void) | null = null;
+
+  function receive({ term: sent, message }: Envelope<T>): void {
+    // A leader that was stopped and replaced sends its old messages when it goes on.
+    if (sent !== null && sent < term) return;
+    term = sent ?? term;
+    actions.receive(message);
+  }
+
+  function openChannel(): BroadcastChannel {
+    term = 0;
+    const opened = new BroadcastChannel(name);
+    // Messages that were queued before the channel was closed may still arrive.
+    opened.onmessage = (event) => opened === channel && receive(event.data as Envelope<T>);
+    return opened;
+  }
+
+  const own = {
     isLeading: false,
     join(isUrgent = false) {
-      it.leave();
+      endPart?.();
+      channel ??= openChannel();
       const control = new AbortController();
       let release = () => {};
       const held = new Promise<void>((done) => (release = done));
       let hasLeft = false;
       const hold = () => {
         if (hasLeft) return undefined;
-        it.isLeading = true;
+        own.isLeading = true;
+        // Later than all that this window knows of, and than those that ended before it was opened.
+        term = Math.max(term + 1, Date.now());
         actions.lead();
         return held;
       };
@@ -53,23 +80,26 @@ export function share<T>(name: string, actions: Actions<T>): Share<T> | null {
         if (hasLeft) return;
         // A page that is denied locks leads by itself.
         if (error.name !== "AbortError") return void hold();
-        it.join();
+        own.join();
         actions.replaced();
       });
-      end = () => {
+      endPart = () => {
         hasLeft = true;
-        it.isLeading = false;
+        own.isLeading = false;
         control.abort();
         release();
       };
     },
     leave() {
-      end?.();
-      end = null;
+      endPart?.();
+      endPart = null;
+      channel?.close();
+      channel = null;
     },
-    tell(word: T) {
-      channel.postMessage(word);
+    broadcast(message: T) {
+      const envelope: Envelope<T> = { term: own.isLeading ? term : null, message };
+      channel?.postMessage(envelope);
     },
   };
-  return it;
+  return own;
 }

@@ -5,6 +5,9 @@ import http from "node:http";
 import { until } from "./daemon.mjs";
 import { startProxy } from "./proxy.mjs";
 
+/** Has the page be without locks, as one by http from another host. */
+export const withoutLocks = (page) => page.addInitScript(() => delete Navigator.prototype.locks);
+
 /** Replaces the events of the daemon by those of `emit`. */
 export function fakeEvents(page) {
   return page.addInitScript(() => {
@@ -131,10 +134,31 @@ export const trouble = (it) => ({
 
   async "a page that is refused the events says why"() {
     const what = "16 other clients follow the events";
-    const prepare = (page) =>
+    const refuse = (page) =>
       page.route(/\/v1\/events/, (route) => route.fulfill({ status: 503, json: { error: { what, where: "events" } } }));
+    for (const more of [() => {}, withoutLocks]) {
+      const prepare = (page) => Promise.all([refuse(page), more(page)]);
+      const { page, close } = await it.open("", { prepare });
+      await page.getByRole("alert").filter({ hasText: what }).waitFor();
+      await close();
+    }
+  },
+
+  async "a page without locks gives up requests that hang, and asks again"() {
+    const failed = [];
+    let hangs = true;
+    const prepare = async (page) => {
+      await withoutLocks(page);
+      await page.route(/\/v1\/events/, (route) => (hangs ? undefined : route.continue()));
+      page.on("requestfailed", (request) => request.url().includes("/v1/events") && failed.push(request));
+    };
     const { page, close } = await it.open("", { prepare });
-    await page.getByRole("alert").filter({ hasText: what }).waitFor();
+    const asked = await page.waitForRequest(/\/v1\/events/);
+    await page.keyboard.press("p");
+    await until("the request is given up", () => failed.includes(asked));
+    hangs = false;
+    await page.keyboard.press("p");
+    await it.ready(page, "");
     await close();
   },
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { until } from "./daemon.mjs";
-import { emit, fakeEvents, liveVm } from "./trouble.mjs";
+import { emit, fakeEvents, liveVm, withoutLocks } from "./trouble.mjs";
 
 const WINDOWS = 7;
 
@@ -81,13 +81,76 @@ export function windows(it) {
     },
 
     async "windows that cannot share, for want of locks, ask each second"() {
-      // As on a page by http from another host.
-      const prepare = (page) => page.addInitScript(() => delete Navigator.prototype.locks);
-      const { all, pages, streams, close } = await openWindows("", prepare);
+      const { all, pages, streams, close } = await openWindows("", withoutLocks);
       for (const page of pages) await page.locator("header .mark.good", { hasText: "live, asked each second" }).waitFor();
       await live(pages, "");
       assert.deepEqual(streams, []);
       for (const { errors } of all) assert.deepEqual(errors, []);
+      await close();
+    },
+
+    async "a window that nobody sees has neither the events nor a channel"() {
+      const prepare = (page) =>
+        page.addInitScript(() => {
+          window.isHidden = true;
+          Object.defineProperty(Document.prototype, "hidden", { get: () => window.isHidden });
+          window.channels = new Set();
+          window.BroadcastChannel = class extends BroadcastChannel {
+            constructor(name) {
+              super(name);
+              window.channels.add(this);
+            }
+            close() {
+              super.close();
+              window.channels.delete(this);
+            }
+          };
+        });
+      const show = (page, isShown) =>
+        page.evaluate((isShown) => {
+          window.isHidden = !isShown;
+          document.dispatchEvent(new Event("visibilitychange"));
+        }, isShown);
+      const channels = (page) => page.evaluate(() => window.channels.size);
+      const { pages, streams, close } = await openWindows("", prepare);
+      const [first, second] = pages;
+      assert.equal(await channels(first), 0);
+      assert.deepEqual(streams, []);
+      for (const page of [first, second]) {
+        await show(page, true);
+        await live([page], "");
+        assert.equal(await channels(page), 1);
+      }
+      assert.deepEqual(streams, [first]);
+      await show(first, false);
+      await until("the second window leads", () => streams.length === 1 && streams[0] === second);
+      assert.equal(await channels(first), 0);
+      await live([second], "");
+      await show(second, false);
+      await until("no stream is left", () => streams.length === 0);
+      await close();
+    },
+
+    async "what a replaced leader still sends is passed over"() {
+      const { pages, close } = await openWindows("", fakeEvents);
+      await emit(pages[0], "sample", { at_ms: Date.now(), devices: [], vms: [liveVm("present")] });
+      const others = pages.slice(1);
+      for (const page of others) await page.locator("tbody th", { hasText: "present" }).waitFor();
+      const live = { at_ms: Date.now(), devices: [], vms: [liveVm("outdated")] };
+      const messages = [
+        { term: 1, message: { kind: "sample", live, connection: "live", note: null } },
+        // Messages of one window arrive in their order.
+        { term: 2 ** 50, message: { kind: "stuck", problem: "sent behind it" } },
+      ];
+      await pages[0].evaluate((messages) => {
+        const channel = new BroadcastChannel("tidegate-events-2");
+        for (const message of messages) channel.postMessage(message);
+      }, messages);
+      for (const page of others) {
+        await page.getByText("sent behind it").waitFor();
+        assert.equal(await page.locator("tbody th", { hasText: "outdated" }).count(), 0);
+        assert.equal(await page.locator("tbody th", { hasText: "present" }).count(), 1);
+      }
       await close();
     },
 
