@@ -257,6 +257,16 @@ impl Client {
         self.endpoint.to_string()
     }
 
+    /// Sends a `GET` request. The inner `Err` has the daemon's message if it cannot read the request
+    /// (400), as an older one that does not know a part of the query.
+    pub(crate) fn get_if_known(&self, path: &str) -> Result<Result<Value, anyhow::Error>> {
+        let (status, body) = self.ask(Method::GET, path, Bytes::new(), TIMEOUT)?;
+        match status {
+            StatusCode::BAD_REQUEST => Ok(answered((status, body))),
+            _ => answered((status, body)).map(Ok),
+        }
+    }
+
     /// Sends a `GET` request and waits at most `timeout` for the answer.
     pub(crate) fn get_within(&self, path: &str, timeout: Duration) -> Result<Value> {
         answered(self.ask(Method::GET, path, Bytes::new(), timeout)?)

@@ -48,7 +48,8 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
     terminal::check()?;
     let client = global.client()?;
     // Before the screen is taken: where no daemon listens, that is all there is to say.
-    let first = fetch::answers(&client, &Quantiles::Of(Vec::new()))?;
+    // Which VMs are shown is not known yet, and latencies are to be there from the second answer on.
+    let first = fetch::answers(&client, &mut Quantiles::All)?;
     check_device(args.device.as_deref(), &first)?;
     let choice = Choice {
         sort: args.sort,
@@ -91,7 +92,9 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
         screen.draw(|frame| screen::draw(frame, &mut app, look, fetch::now_ms()))?;
         want(&wanted, &app);
         // A VM that is added again under its name has a history of its own.
-        asked.retain(|name: &String| app.model().vm(name).is_some());
+        // The time for which a VM is not shown has no latencies, until its history is asked for
+        // again.
+        asked.retain(|name: &String| app.shown.contains(name) && app.model().vm(name).is_some());
         for name in app.shown.drain(..) {
             if !asked.contains(&name) {
                 asked.insert(name.clone());

@@ -8,9 +8,9 @@ const FEW_VMS: usize = 64;
 /// VMs whose quantiles the screen needs; where there are few, those of all are asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Quantiles {
-    /// All, because they are sorted by.
+    /// Quantiles of every VM, by which the rows are sorted.
     All,
-    /// VMs that are shown.
+    /// Quantiles of the VMs that are shown.
     Of(Vec<String>),
 }
 
