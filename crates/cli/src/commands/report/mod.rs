@@ -19,9 +19,9 @@ use tidegate_server::calculation::{ReportOrder, Results};
 use tidegate_units::human::{bytes_per_s, count, duration, rate};
 
 use self::past::{DevicePast, Span, TIME_PARTS, Unread, VmPast};
-use self::promise_past::{PARTS, PromisePast, Promised};
+use self::promise_past::{PARTS, PromisePast};
 use self::times_of_day::times_of_day;
-use super::history::{time, time_and_offset};
+use super::history::time_and_offset;
 use crate::args::ReportArgs;
 use crate::atomic_file;
 use crate::client::{Client, read};
@@ -31,9 +31,6 @@ use crate::html_report::{self, PromiseRow, Verdict, promises_over_time, summary_
 use crate::objective_line;
 use crate::output;
 use crate::problem::Problem;
-
-/// Length of a day.
-const DAY_S: f64 = 86_400.0;
 
 pub(super) fn run(args: &ReportArgs, client: &Client) -> Result<()> {
     write(&args.file, client, &args.begin(), &args.to)
@@ -75,8 +72,6 @@ impl Host {
         let Some(first) = devices.first() else {
             return Err(Problem::new("the daemon has no device").into());
         };
-        // Of another end it is not known how many seconds were judged since.
-        let ends_now = to.trim() == "now";
         // The first answer says which span the words mean by the daemon's clock.
         let answer = past::first(client, &first.name, from, to)?;
         let span = Span {
@@ -91,10 +86,7 @@ impl Host {
             return Err(Problem::new(what).into());
         }
         let vms = vms.into_iter().filter_map(|vm| {
-            let mut past = pasts.remove(&vm.name)?;
-            if ends_now {
-                past.promises = promise_past::divided(past.promises, &vm.attainment);
-            }
+            let past = pasts.remove(&vm.name)?;
             Some((vm, past))
         });
         let vms = vms.collect();
@@ -135,7 +127,7 @@ impl Host {
         let axis = TimeAxis::new("time before the end", -self.length_s(), 0.0)
             .with_times_of_day(times_of_day(&self.span, zone));
         self.summary(&mut page, &from, &to);
-        self.promises(&mut page, &axis, zone);
+        self.promises(&mut page, &axis);
         let over_time = self.vms_over_time();
         page.section("vms", "All VMs")
             .table("vm-table", &self.vm_table());
@@ -190,7 +182,7 @@ impl Host {
         }
     }
 
-    fn promises(&self, page: &mut Page, axis: &TimeAxis, zone: &TimeZone) {
+    fn promises(&self, page: &mut Page, axis: &TimeAxis) {
         page.section("promises", "What was promised, and what was kept");
         let mut table = Table::new([
             ("VM", Align::Left),
@@ -199,37 +191,18 @@ impl Host {
             ("DETAIL", Align::Left),
         ]);
         let mut rows: Vec<PromiseRow<'_>> = Vec::new();
-        let dated = self.length_s() > DAY_S;
-        let clock = |ms: u64| time(ms, zone, dated);
         for (vm, past) in &self.vms {
             for promise in &past.promises {
-                let what = match promise.promised {
-                    Promised::Always => promised(&vm.objective, promise.part),
-                    Promised::Before(end) => format!("{}, before {}", promise.part, clock(end)),
-                    Promised::Since(begin) => {
-                        let what = promised(&vm.objective, promise.part);
-                        format!("{what}, since {}", clock(begin))
-                    }
-                };
                 table.row([
                     Cell::from(vm.name.as_str()).tone(Tone::Strong),
-                    what.into(),
+                    promised(&vm.objective, promise.part).into(),
                     kept(promise),
                     detail(promise, past).into(),
                 ]);
-                let missed = promise.kept() == Some(false);
-                // What was promised before and what is now share a row of the picture.
-                let same =
-                    |row: &&mut PromiseRow<'_>| row.vm == vm.name && row.part == promise.part;
-                if let Some(row) = rows.last_mut().filter(same) {
-                    row.missed |= missed;
-                    row.spans.extend(&promise.spans);
-                    continue;
-                }
                 rows.push(PromiseRow {
                     vm: &vm.name,
                     part: promise.part,
-                    missed,
+                    missed: promise.kept() == Some(false),
                     spans: promise.spans.clone(),
                 });
             }
@@ -241,8 +214,8 @@ impl Host {
         page.table("promise-table", &table);
         page.paragraph(
             "Each second is judged by what was promised in it. Promises are named as they are at \
-             the time of the report; of a span that ends now, one that was changed has a line for \
-             the time before, as has one whose count began anew with the daemon.",
+             the time of the report; the verdict on one that was changed covers the time before, \
+             too.",
         );
         promises_over_time(page, axis, rows);
     }
