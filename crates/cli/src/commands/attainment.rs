@@ -1,7 +1,8 @@
 //! Cells and lines of tables that show how well the parts of an objective (reservation, latency
 //! and others) were kept.
 
-use tidegate_api::attainment::AttainmentView;
+use tidegate_api::attainment::{AttainmentView, BudgetView};
+use tidegate_core::attainment::Part;
 use tidegate_report::{Cell, Table, Tone};
 
 /// Returns the attainment of all parts of an objective in one cell: `kept 99.9 %`, or the missed
@@ -60,15 +61,21 @@ pub(super) fn add_properties(table: &mut Table, parts: &[AttainmentView]) {
             table.property("", text);
         }
         if let (Some(hour), Some(day)) = (part.last_hour.burn_rate, part.last_day.burn_rate) {
+            let missed = |budget: &BudgetView| {
+                let (missed, judged) = (budget.missed_s, budget.judged_s);
+                if part.part == Part::Transfer.name() {
+                    format!("{missed} of {judged} transfers late")
+                } else {
+                    format!("{missed} of {judged} s missed")
+                }
+            };
             let text = format!(
-                "error budget used: {:.0} % of the last hour ({} of {} s missed), {:.0} % of the \
-                 last 24 hours ({} of {} s)",
+                "error budget used: {:.0} % of the last hour ({}), {:.0} % of the last 24 hours \
+                 ({})",
                 hour * 100.0,
-                part.last_hour.missed_s,
-                part.last_hour.judged_s,
+                missed(&part.last_hour),
                 day * 100.0,
-                part.last_day.missed_s,
-                part.last_day.judged_s
+                missed(&part.last_day)
             );
             // More than all of a budget is used: the objective is being missed.
             let tone = if hour > 1.0 || day > 1.0 {
@@ -108,16 +115,23 @@ mod tests {
     }
 
     #[test]
-    fn the_use_of_a_budget_names_the_seconds_that_were_judged() {
-        let mut part = part("latency", 12, 2);
-        part.last_hour.burn_rate = Some(14.29);
-        part.last_day.burn_rate = Some(14.29);
-        let mut table = Table::properties();
-        add_properties(&mut table, &[part]);
-        let text = table.render(Style::Plain);
+    fn the_use_of_a_budget_names_what_was_judged() {
+        let text = |name: &str| {
+            let mut part = part(name, 12, 2);
+            part.last_hour.burn_rate = Some(14.29);
+            part.last_day.burn_rate = Some(14.29);
+            let mut table = Table::properties();
+            add_properties(&mut table, &[part]);
+            table.render(Style::Plain)
+        };
         let used = "error budget used: 1429 % of the last hour (2 of 14 s missed), \
-                    1429 % of the last 24 hours (2 of 14 s)";
-        assert!(text.contains(used), "{text}");
+                    1429 % of the last 24 hours (2 of 14 s missed)";
+        let seconds = text("latency");
+        assert!(seconds.contains(used), "{seconds}");
+        let late = "error budget used: 1429 % of the last hour (2 of 14 transfers late), \
+                    1429 % of the last 24 hours (2 of 14 transfers late)";
+        let transfers = text("transfer");
+        assert!(transfers.contains(late), "{transfers}");
     }
 
     #[test]
