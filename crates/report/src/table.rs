@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 use unicode_width::UnicodeWidthStr;
 
 use crate::style::{Style, Tone, one_line};
-use crate::text::wrap;
+use crate::text::wrap_whole;
 
 /// Spaces between two columns.
 const GAP: u16 = 2;
@@ -324,7 +324,7 @@ fn wrap_cells(cells: Vec<Cell>, wrapped: &[(usize, usize)]) -> Vec<Row> {
         let Some(&(_, width)) = width.filter(|_| !cell.text.is_empty()) else {
             return vec![cell];
         };
-        let texts = wrap(&cell.text, width, '…').into_iter();
+        let texts = wrap_whole(&cell.text, width).into_iter();
         texts.map(|text| Cell { text, ..cell }).collect()
     });
     let columns: Vec<Vec<Cell>> = columns.collect();
