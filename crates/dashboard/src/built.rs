@@ -5,15 +5,15 @@ use super::Asset;
 /// Files of `assets/`.
 pub(super) const ASSETS: &[Asset] = &[
     Asset {
-        path: "/assets/index-BRq8SyR3.js",
-        content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-BRq8SyR3.js"),
-        is_hashed: true,
-    },
-    Asset {
         path: "/assets/index-BUy0Tj5C.css",
         content_type: "text/css",
         bytes: include_bytes!("../assets/index-BUy0Tj5C.css"),
+        is_hashed: true,
+    },
+    Asset {
+        path: "/assets/index-C4f2JDSZ.js",
+        content_type: "text/javascript",
+        bytes: include_bytes!("../assets/index-C4f2JDSZ.js"),
         is_hashed: true,
     },
     Asset {

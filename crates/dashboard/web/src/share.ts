@@ -39,18 +39,20 @@ export function share<T>(name: string, actions: Actions<T>): Share<T> | null {
   /** Closed while this window has not joined, so that no messages queue up in a hidden window. */
   let channel: BroadcastChannel | null = null;
   /** Number of the newest leadership that is known, this window's own included. */
-  let term = 0;
+  let newest = 0;
+  /** Number of this window's last leadership. */
+  let ownTerm = 0;
   let endPart: (() => void) | null = null;
 
-  function receive({ term: sent, message }: Envelope<T>): void {
+  function receive({ term, message }: Envelope<T>): void {
     // A leader that was stopped and replaced sends its old messages when it goes on.
-    if (sent !== null && sent < term) return;
-    term = sent ?? term;
+    if (term !== null && term < newest) return;
+    newest = term ?? newest;
     actions.receive(message);
   }
 
   function openChannel(): BroadcastChannel {
-    term = 0;
+    newest = 0;
     const opened = new BroadcastChannel(name);
     // Messages that were queued before the channel was closed may still arrive.
     opened.onmessage = (event) => opened === channel && receive(event.data as Envelope<T>);
@@ -70,7 +72,7 @@ export function share<T>(name: string, actions: Actions<T>): Share<T> | null {
         if (hasLeft) return undefined;
         own.isLeading = true;
         // Later than all that this window knows of, and than those that ended before it was opened.
-        term = Math.max(term + 1, Date.now());
+        ownTerm = newest = Math.max(newest + 1, Date.now());
         actions.lead();
         return held;
       };
@@ -97,7 +99,7 @@ export function share<T>(name: string, actions: Actions<T>): Share<T> | null {
       channel = null;
     },
     broadcast(message: T) {
-      const envelope: Envelope<T> = { term: own.isLeading ? term : null, message };
+      const envelope: Envelope<T> = { term: own.isLeading ? ownTerm : null, message };
       channel?.postMessage(envelope);
     },
   };
