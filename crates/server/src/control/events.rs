@@ -114,7 +114,7 @@ struct EventsState {
     subscribers: Vec<Subscriber>,
     /// Number of the next subscriber.
     next: u64,
-    /// Task that makes the events; `None` without subscribers.
+    /// Task that makes the events; `None` while nobody follows or polls them.
     task: Option<AbortHandle>,
     /// Last event, for those who subscribe between two or want no other.
     last: Option<Bytes>,
@@ -139,11 +139,13 @@ impl Events {
         }
     }
 
-    /// Returns the last event, and has the next ones made for a while; `None` while there is none.
+    /// Returns the last event, and has the next ones made for a while; `None` while there is none,
+    /// or if the task that makes them has failed.
     fn poll(&self) -> Option<Bytes> {
         let mut state = self.lock();
         state.polled = Some(Instant::now());
-        state.last.clone()
+        let is_made = (state.task.as_ref()).is_some_and(|task| !task.is_finished());
+        state.last.clone().filter(|_| is_made)
     }
 
     /// Adds a subscriber, and starts the task if it is the first.
@@ -327,4 +329,21 @@ pub(super) async fn events<P: Plane>(
         left: query.count,
     };
     Ok((headers, Body::new(body)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_event_of_a_task_that_has_failed_is_polled_by_nobody() {
+        let events = Events::new(SubscribersMax::beside(64, 64));
+        let task = tokio::spawn(std::future::pending::<()>());
+        events.lock().task = Some(task.abort_handle());
+        events.send(Bytes::from_static(b"last"));
+        assert_eq!(events.poll(), Some(Bytes::from_static(b"last")));
+        task.abort();
+        assert!(task.await.is_err(), "it has ended");
+        assert_eq!(events.poll(), None, "it would be the last one for ever");
+    }
 }
