@@ -38,6 +38,7 @@ pub struct StatsQuery {
     /// of several, 128 at most. Names that are not served are passed over. With it the answer has
     /// the times of devices, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[param(max_items = 128)]
     pub buckets_of: Vec<String>,
 }
 

@@ -331,9 +331,10 @@ pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiR
     let interval = interval_of(&query)?;
     let only = query.vm.as_deref();
     let all = api.snapshots_of(only, query.device.as_deref()).await?;
-    let buckets = match query.buckets {
-        true => view::Buckets::All,
-        false => view::Buckets::Of(query.buckets_of.iter().map(String::as_str).collect()),
+    let buckets = if query.buckets {
+        view::Buckets::All
+    } else {
+        view::Buckets::Of(query.buckets_of.iter().map(String::as_str).collect())
     };
     let vms = all
         .iter()

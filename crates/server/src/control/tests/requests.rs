@@ -13,11 +13,15 @@ use tidegate_api::policy::PolicyRequest;
 use tidegate_api::query::{
     BUCKETS_OF_MAX, ChangeQuery, HistoriesQuery, LearntQuery, StatsQuery, TransferQuery,
 };
+use tidegate_api::stats::{StatsView, TimeView};
 use tidegate_api::transfer::TransferRequest;
 use tidegate_api::vm::{DEFAULT_MAX_CONNECTIONS, VmRequest};
+use tidegate_core::request::Lane;
+use tidegate_core::stats::VmStats;
 
 use super::*;
-use crate::config::{self, PathsConfig};
+use crate::common::{Server, single, wait};
+use crate::config::{self, DeviceKind, PathsConfig};
 
 fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
@@ -339,6 +343,64 @@ async fn a_size_and_every_query_are_taken() {
         let path = format!("/v1/vms/dss/learnt{}", LearntQuery { disks });
         let (_, vm) = ask(&plane, "PUT", &path, &file.to_string()).await;
         assert_eq!(vm["notes"], json!([note]));
+    }
+}
+
+/// Returns the counters of a VM that a daemon has served reads and writes for.
+fn served() -> Box<VmStats> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(single(dir.path(), DeviceKind::Memory, None, 1 << 20));
+    let mut client = server.connect("disk");
+    for i in 0..8 {
+        client.write(i * 4096, &[1; 4096]);
+        client.read(i * 4096, 4096);
+    }
+    let stats = wait(server.handle.snapshot(0)).expect("the loop runs").vms[0]
+        .stats
+        .clone();
+    server.stop().expect("every disk is flushed");
+    stats
+}
+
+/// Adds up histograms bucket by bucket.
+fn sum_of<'a>(times: impl Iterator<Item = &'a TimeView>) -> (u64, BTreeMap<u64, u64>) {
+    let mut buckets = BTreeMap::new();
+    let mut count = 0;
+    for time in times {
+        count += time.count;
+        for &(upper_ns, requests) in &time.buckets {
+            *buckets.entry(upper_ns).or_default() += requests;
+        }
+    }
+    (count, buckets)
+}
+
+#[tokio::test]
+async fn times_of_a_device_are_those_of_all_its_vms_in_both_directions() {
+    let plane = Pretended::new();
+    // The daemon's handle waits on a thread that is no runtime's.
+    let stats = std::thread::spawn(served).join().expect("it is served");
+    for lane in [Lane::Read, Lane::Write] {
+        assert!(stats.service_time(lane).count() > 0, "{lane:?}");
+    }
+    plane.with(|devices| {
+        for vm in devices.iter_mut().flat_map(|device| &mut device.vms) {
+            vm.stats = stats.clone();
+        }
+    });
+    let names = ["oltp", "bulk", "dss"].map(str::to_owned);
+    let query = StatsQuery {
+        buckets_of: names.into(),
+        ..StatsQuery::default()
+    };
+    let (_, answer) = ask(&plane, "GET", &format!("/v1/stats{query}"), "").await;
+    let answer: StatsView = serde_json::from_value(answer).expect("counters");
+    assert_eq!(answer.devices.len(), 2);
+    for device in &answer.devices {
+        let vms = answer.vms.iter().filter(|vm| vm.device == device.device);
+        let lanes = vms.flat_map(|vm| [&vm.service_time.read, &vm.service_time.write]);
+        let found = sum_of(std::iter::once(&device.service_time));
+        assert_eq!(found, sum_of(lanes), "{}", device.device);
     }
 }
 
