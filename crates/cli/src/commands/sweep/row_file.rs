@@ -29,9 +29,10 @@ impl RowFile {
     /// If the file cannot be written, or this build cannot write its format.
     pub(super) fn create(path: &Path) -> Result<RowFile> {
         let is_parquet = (path.extension()).is_some_and(|it| it.eq_ignore_ascii_case("parquet"));
-        let encode: Encode = match is_parquet {
-            true => parquet_encoder(path)?,
-            false => |results| Ok(per_seed::csv(results).into_bytes()),
+        let encode: Encode = if is_parquet {
+            parquet_encoder(path)?
+        } else {
+            |results| Ok(per_seed::csv(results).into_bytes())
         };
         Ok(RowFile {
             file: NewFile::create(path)?,
