@@ -257,8 +257,8 @@ impl Client {
         self.endpoint.to_string()
     }
 
-    /// Sends a `GET` request. The inner `Err` has the daemon's message if it cannot read the request
-    /// (400), as an older one that does not know a part of the query.
+    /// Sends a `GET` request. The inner `Err` has the daemon's message if it cannot read the
+    /// request (400), as an older one that does not know a part of the query.
     pub(crate) fn get_if_known(&self, path: &str) -> Result<Result<Value, anyhow::Error>> {
         let (status, body) = self.ask(Method::GET, path, Bytes::new(), TIMEOUT)?;
         match status {

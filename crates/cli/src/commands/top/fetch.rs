@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers `requests` requests as a daemon that does not know `buckets_of`; returns their paths.
+    /// Answers requests as a daemon that does not know `buckets_of`; returns their paths.
     fn older_daemon(listener: &UnixListener, requests: usize) -> Vec<String> {
         let paths = (0..requests).map(|_| {
             let (stream, _) = listener.accept().expect("a client");

@@ -48,7 +48,7 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
     terminal::check()?;
     let client = global.client()?;
     // Before the screen is taken: where no daemon listens, that is all there is to say.
-    // Which VMs are shown is not known yet, and latencies are to be there from the second answer on.
+    // Which VMs are shown is not known yet, and the second answer is to give latencies.
     let first = fetch::answers(&client, &mut Quantiles::All)?;
     check_device(args.device.as_deref(), &first)?;
     let choice = Choice {
@@ -87,19 +87,12 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
     spawn(&events, move |events| {
         fetch::changes(&change_client, &changes_received, events);
     });
-    let mut asked = HashSet::new();
+    let mut before = HashSet::new();
     loop {
         screen.draw(|frame| screen::draw(frame, &mut app, look, fetch::now_ms()))?;
         want(&wanted, &app);
-        // A VM that is added again under its name has a history of its own.
-        // The time for which a VM is not shown has no latencies, until its history is asked for
-        // again.
-        asked.retain(|name: &String| app.shown.contains(name) && app.model().vm(name).is_some());
-        for name in app.shown.drain(..) {
-            if !asked.contains(&name) {
-                asked.insert(name.clone());
-                let _ = names.send(name);
-            }
+        for name in newly_shown(&mut before, std::mem::take(&mut app.shown)) {
+            let _ = names.send(name);
         }
         let event = match received.recv_timeout(REDRAW) {
             Ok(event) => event,
@@ -115,6 +108,16 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
             }
         }
     }
+}
+
+/// Returns those of the VMs `shown` in a frame that were not in the frame before, and keeps the
+/// frame's. Their histories are missing: a VM has no latencies for the time in which it is not
+/// shown, and one that is added again under its name has a history of its own.
+fn newly_shown(before: &mut HashSet<String>, shown: Vec<String>) -> Vec<String> {
+    let new = shown.iter().filter(|name| !before.contains(*name));
+    let new = new.cloned().collect();
+    *before = shown.into_iter().collect();
+    new
 }
 
 /// Has the next answers be those that the last frame needs.
@@ -182,4 +185,22 @@ fn check_device(wanted: Option<&str>, first: &Answers) -> Result<()> {
     let help = format!("there are: {}", names.join(", "));
     let what = format!("no such device: {wanted:?}");
     Err(Problem::new(what).help(help).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_history_of_a_vm_is_asked_for_whenever_it_comes_back_to_the_screen() {
+        let mut before = HashSet::new();
+        let mut new = |shown: &[&str]| {
+            let shown = shown.iter().map(|&name| name.to_owned()).collect();
+            newly_shown(&mut before, shown)
+        };
+        assert_eq!(new(&["a", "b"]), ["a", "b"]);
+        assert_eq!(new(&["a", "b"]), [""; 0]);
+        assert_eq!(new(&["b", "c"]), ["c"]);
+        assert_eq!(new(&["a", "b"]), ["a"], "it was away");
+    }
 }
