@@ -594,7 +594,7 @@ impl Ledger {
     }
 }
 
-/// What a VM has inside the engine.
+/// Counts of what a VM has inside the engine.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     /// Device I/Os in flight.
