@@ -6,8 +6,8 @@
 //! is the rate at which writes are sent:
 //!
 //! ```text
-//!   a promised I/O is late --> rate = 3/4 of what was written, or 7/8 after some calm seconds, at
-//!                              least half of the most; and a pause as long as the I/O took, for
+//!   a promised I/O is late --> rate = 3/4 of what was written, or 7/8 where a pace was kept for 5 s,
+//!                              at least half of the most; and a pause as long as the I/O took, for
 //!                              the backlog to go
 //!   a window that filled the rate, with promised I/Os in time
 //!                          --> a little more; fast up to nine tenths of the rate before the cut,
@@ -53,10 +53,12 @@ const WATCHED_IOS: usize = 256;
 const WRITE_MIN: u32 = 4 << 10;
 /// Reciprocal of the part of all bytes from which on writes by share may be why reads are late.
 const BYTES_PER_WRITTEN: u64 = 16;
-/// Eighths of the measured rate that are left after a cut: after one that follows another, and
-/// after the first for [`CALM_MIN`], which may be a single stall of the device.
+/// Eighths of the measured rate that are left after a cut.
 const CUT_EIGHTHS: u64 = 6;
+/// Eighths that are left after the first cut of a pace for [`CALM_MIN`], which may be due to a
+/// single stall of the device.
 const FIRST_CUT_EIGHTHS: u64 = 7;
+/// Time without a cut after which a pace counts as found.
 const CALM_MIN: Nanos = Nanos::from_millis(5_000);
 /// Windows with writes before the first cut: while depth and guests begin, the most that is written
 /// says little.
@@ -79,13 +81,15 @@ const RAISE_GROWTH: u64 = 28;
 /// Reciprocal of the share of a window's promised I/Os that may take more than half of their time
 /// while the rate is raised.
 const IOS_PER_SLOW_ONE: u32 = 100;
-/// Reciprocal of the share of I/Os with a latency bound that may exceed it before the rate is cut,
-/// and the windows in which their counts are halved.
+/// Reciprocal of the share of I/Os with a latency bound that may exceed it before the rate is cut.
 const IOS_PER_LATE_ONE: u32 = 200;
-const COUNTS_HALVED_WINDOWS: u32 = 20;
-/// Requests of floors in a second from which on a single one may be late without a cut: a floor is
-/// kept in a second in which all but one were in time.
+/// Windows in a period, after which counts of promised I/Os are halved.
+const WINDOWS_PER_PERIOD: u32 = 20;
+/// Requests of floors, counted as above, from which on a single one of a period may be late without
+/// a cut: a floor is kept in a second in which all but one were in time.
 const FLOOR_IOS_PER_LATE_ONE: u32 = 1000;
+/// Lateness from which on no request is excused, as where promises are judged.
+const EXCUSED_MAX: Nanos = Nanos::from_millis(100);
 
 /// Promised I/O in flight.
 #[derive(Clone, Copy, Debug)]
@@ -305,7 +309,9 @@ impl WritePace {
         let mut is_late = now > watched.late;
         if watched.late != Nanos::MAX {
             self.floors.count(is_late);
-            is_late &= self.floors.late > 1 || self.floors.ended < FLOOR_IOS_PER_LATE_ONE;
+            is_late &= self.floors.late > 1
+                || self.floors.ended < FLOOR_IOS_PER_LATE_ONE
+                || now.since(watched.late) >= EXCUSED_MAX;
         }
         if watched.exceeds != Nanos::MAX {
             let exceeds = now > watched.exceeds;
@@ -397,9 +403,11 @@ impl WritePace {
         self.window = Window::default();
         self.window_end = now + WINDOW;
         self.windows += 1;
-        if self.windows >= COUNTS_HALVED_WINDOWS {
+        if self.windows >= WINDOWS_PER_PERIOD {
             self.windows = 0;
             self.floors.halve();
+            // Each period has its own excuse, whatever was late in the one before.
+            self.floors.late = 0;
             self.bounds.halve();
         }
     }
@@ -536,6 +544,15 @@ mod tests {
         assert_eq!(host.pace.rate, None);
         busy_second(&mut host, 2);
         assert!(host.pace.rate.is_some());
+        // A bad second takes no later one's excuse.
+        busy_second(&mut host, 0);
+        let before_cut = host.pace.before_cut;
+        for _ in 0..10 {
+            busy_second(&mut host, 1);
+        }
+        assert_eq!(host.pace.before_cut, before_cut);
+        host.read(ms(120), Nanos::MAX);
+        assert_ne!(host.pace.before_cut, before_cut, "nobody waits that long");
     }
 
     #[test]
@@ -548,7 +565,7 @@ mod tests {
             let rate = host.pace.rate.expect("it was late");
             rate * 100 / host.pace.before_cut
         };
-        // In per cent of the rate before; the first one, before which nothing was paced.
+        // In per cent of the rate before. Nothing was paced before the first cut.
         assert!((74..=75).contains(&cut(ms(0))));
         assert!((74..=75).contains(&cut(ms(1000))));
         assert!((86..=87).contains(&cut(ms(6000))));
