@@ -140,7 +140,7 @@ pub struct TimeView {
     /// Maximum in nanoseconds, exact.
     pub max_ns: u64,
     /// Upper bound in nanoseconds and count of each non-empty bucket, ascending; only with
-    /// `?buckets=true`.
+    /// `?buckets=true`, or of the VMs of `?buckets_of=`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<(u64, u64)>,
 }

@@ -295,7 +295,10 @@ fn remedy(of: &Diagnosis, remedy: &Remedy) -> String {
             if of.limited {
                 format!("a higher limit for `{}` or for {disks}", of.vm)
             } else {
-                format!("a higher limit for {disks} (`tidegate disk set`)")
+                format!(
+                    "a higher limit for {disks} (`tidegate disk set`) or for a group \
+                     (`tidegate device limit`)"
+                )
             }
         }
         Remedy::LessLoad => "fewer requests at a time, or a faster device".to_owned(),
