@@ -55,9 +55,29 @@ pub fn connect() -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Returns true if the environment names a service manager, also one that cannot be reached.
-pub(crate) fn is_named() -> bool {
-    std::env::var_os("NOTIFY_SOCKET").is_some_and(|name| !name.is_empty())
+/// Supervisor that ends with its first process whatever that has started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Supervisor {
+    /// A service of systemd, of whatever type.
+    Systemd,
+    /// A container, or another PID namespace, whose first process this one is.
+    Container,
+}
+
+/// Returns the supervisor that has started this process.
+pub(crate) fn supervisor() -> Option<Supervisor> {
+    supervisor_by(|name: &str| std::env::var_os(name), std::process::id())
+}
+
+fn supervisor_by(get: impl Fn(&str) -> Option<OsString>, pid: u32) -> Option<Supervisor> {
+    // Also one that cannot be reached. The other variable is inherited by children of the service.
+    let notified = get("NOTIFY_SOCKET").is_some_and(|name| !name.is_empty());
+    let is_main = get("SYSTEMD_EXEC_PID").is_some_and(|of| of == pid.to_string().as_str());
+    if notified || is_main {
+        Some(Supervisor::Systemd)
+    } else {
+        (pid == 1).then_some(Supervisor::Container)
+    }
 }
 
 /// Reports that the daemon serves.
@@ -293,6 +313,24 @@ mod tests {
             let variable = set.iter().find(|(set, _)| *set == name);
             variable.map(|(_, value)| (*value).to_owned())
         }
+    }
+
+    #[test]
+    fn a_process_knows_by_whom_it_was_started() {
+        let by = |set: &[(&str, &OsStr)], pid| supervisor_by(variables(set), pid);
+        let (socket, own) = (OsStr::new("/run/notify"), OsStr::new("77"));
+        assert_eq!(by(&[], 77), None);
+        assert_eq!(by(&[("NOTIFY_SOCKET", OsStr::new(""))], 77), None);
+        let notified = by(&[("NOTIFY_SOCKET", socket)], 77);
+        assert_eq!(notified, Some(Supervisor::Systemd));
+        let started = [("SYSTEMD_EXEC_PID", own)];
+        assert_eq!(by(&started, 77), Some(Supervisor::Systemd));
+        assert_eq!(
+            by(&started, 78),
+            None,
+            "it was started by a process of a service"
+        );
+        assert_eq!(by(&[], 1), Some(Supervisor::Container));
     }
 
     /// Socket of a manager at a path, with the directory that it is in.

@@ -9,7 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -24,6 +24,7 @@ use crate::config;
 use crate::listener::{Bound, Listener, Stream, VhostUserListener};
 use crate::ownership::Ownership;
 use crate::ring::sys;
+use crate::service_manager::Supervisor;
 use crate::takeover::{
     Channel, ClientPlan, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline, Message,
     Plan, PolicyPlan, Problem, SocketPlan, State, TakeoverError, VmPlan, other_format,
@@ -62,9 +63,11 @@ pub(super) struct Offer {
     pub(super) socket: Arc<Bound>,
     /// All listening sockets, that of the offer included.
     pub(super) sockets: Vec<Arc<Bound>>,
-    pub(super) vhost_user: Vec<Arc<VhostUserListener>>,
-    /// True if a service manager has started this daemon: it would not know the new process.
-    pub(super) is_service: bool,
+    /// Listeners for front-ends; weak, because an orderly end closes their sockets by dropping
+    /// them.
+    pub(super) vhost_user: Vec<Weak<VhostUserListener>>,
+    /// Supervisor of this process, which would not know the new one.
+    pub(super) supervisor: Option<Supervisor>,
 }
 
 /// Connections that were sent off, and the channels of those that may follow.
@@ -168,11 +171,21 @@ impl Giver {
 
     /// Refuses a takeover that would lose something.
     async fn refuse_obstacles(&self) -> Result<(), TakeoverError> {
-        if self.offer.is_service {
+        if let Some(supervisor) = self.offer.supervisor {
+            let (who, help) = match supervisor {
+                Supervisor::Systemd => (
+                    "systemd",
+                    "restart the service instead: systemctl restart tidegate; clients that \
+                     reconnect go on",
+                ),
+                Supervisor::Container => (
+                    "a container",
+                    "restart the container instead; clients that reconnect go on",
+                ),
+            };
             return Err(TakeoverError::refused(
-                "systemd has started the running daemon, and would end the new one with it",
-                "restart the service instead: systemctl restart tidegate; clients that reconnect \
-                 go on",
+                format!("{who} has started the running daemon, and would end the new one with it"),
+                help,
             ));
         }
         let shared = self.handle.shared();
@@ -304,7 +317,8 @@ impl Giver {
     }
 
     fn sockets(&self) -> Vec<Arc<Bound>> {
-        let of_disks = self.offer.vhost_user.iter().flat_map(|it| it.sockets());
+        let vhost_user = self.offer.vhost_user.iter().filter_map(Weak::upgrade);
+        let of_disks = vhost_user.flat_map(|listener| listener.sockets());
         self.offer.sockets.iter().cloned().chain(of_disks).collect()
     }
 

@@ -320,9 +320,9 @@ impl Daemon {
         let sockets = others.into_iter().chain(disks).chain([socket.clone()]);
         self.offer = Some(Offer {
             sockets: sockets.collect(),
-            vhost_user: self.vhost_user.clone(),
+            vhost_user: self.vhost_user.iter().map(Arc::downgrade).collect(),
             socket,
-            is_service: service_manager::is_named(),
+            supervisor: service_manager::supervisor(),
         });
     }
 
