@@ -6,7 +6,7 @@
 //! is the rate at which writes are sent:
 //!
 //! ```text
-//!   a promised I/O is late --> rate = 3/4 of what was written, or 7/8 where a pace was kept for 5 s,
+//!   a promised I/O is late --> rate = 3/4 of what was written, or 7/8 where a pace held for 5 s,
 //!                              at least half of the most; and a pause as long as the I/O took, for
 //!                              the backlog to go
 //!   a window that filled the rate, with promised I/Os in time
