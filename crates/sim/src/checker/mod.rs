@@ -9,7 +9,6 @@ pub mod charges;
 pub mod content;
 pub mod credits;
 pub mod device_ios;
-pub mod disk_limits;
 pub mod durability;
 pub mod hung_neighbours;
 pub mod ledger;
@@ -50,7 +49,7 @@ pub enum Checker {
     Durability,
     /// [`transfers`].
     Transfers,
-    /// [`limits`] and [`disk_limits`].
+    /// [`limits`].
     Limits,
     /// [`hung_neighbours`].
     Neighbours,

@@ -132,10 +132,7 @@ impl TortureWorld<'_, '_> {
             }
             Kind::ClockStall => self.now += long,
             Kind::Swap => self.swap(),
-            Kind::Objective => {
-                self.change_objective()?;
-                self.change_disk_limit()?;
-            }
+            Kind::Objective => self.change_objective()?,
             Kind::VmChurn => self.remove_random_vm(long)?,
             Kind::DiskChurn => self.add_random_disk()?,
             Kind::PowerCut => self.inventory.cut_power(&self.checks.ledger)?,
