@@ -280,7 +280,7 @@ fn table(report: &Report, out: Output) -> String {
         devices(report).render(out.style()),
         vms(report).render(out.style()),
     ];
-    // Of what is in the table, most exists for targets only.
+    // Most columns of the table exist for targets only.
     if (report.vms.iter()).any(|vm| vm.precision.target_bytes_per_s.is_some()) {
         parts.push(precision(report).render(out.style()));
     }

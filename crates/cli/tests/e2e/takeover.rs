@@ -256,7 +256,7 @@ fn clients_that_leave_while_their_requests_wait_harm_nobody_and_their_writes_are
     stays.check_is_alive();
     let mut reader = Client::new(&daemon, "a");
     reader.blocks = client.blocks;
-    // Of the clients that vanished, any write may be done or not.
+    // Writes of the clients that vanished may be done or not.
     for block in 0..60 {
         reader.check_block(block);
     }
@@ -273,7 +273,7 @@ fn a_refused_write_that_came_in_half_behind_requests_that_wait_is_skipped_in_its
         let mut beyond = request(WRITE, 777, 1 << 30, BLOCK as u32);
         beyond.extend([9; BLOCK]);
         client.send(&beyond[..cut]);
-        // Its refusal overtakes the requests that wait.
+        // The refusal is sent before replies to the requests that wait.
         let mut head = [0; 16];
         let mut answered = Vec::new();
         while answered.last() != Some(&777) {

@@ -49,14 +49,14 @@ fn refused_beside(daemon: &Daemon, file: &str) -> String {
 
 #[test]
 fn a_daemon_that_is_stopped_while_the_next_one_prepares_leaves_it_the_locks() {
-    // So many disks that their opening takes a while.
+    // Opening many disks takes a while.
     let mut config = Backing::File.device("");
     for disk in 0..200 {
         config.push_str(&Backing::File.vm(&format!("d{disk}"), "64 KiB", ""));
     }
     let mut daemon = Daemon::start(&config);
     let mut next = daemon.spawn_next();
-    // Of the running one, and of the next one once the running one has closed its store.
+    // The running daemon's line, and the next one's once the running one has closed its store.
     wait_for("the next daemon to prepare", || {
         daemon.log().matches("control API at").count() == 2
     });
@@ -112,7 +112,7 @@ fn a_client_whose_handshake_ends_while_others_are_paused_is_served_after_a_refus
     let mut peer = Peer::new(&daemon);
     peer.pause();
     let slow = std::thread::spawn(move || choose(slow, "a"));
-    // Its last answer comes while the clients are paused.
+    // The client's last answer comes while clients are paused.
     let mut client = Client {
         stream: slow.join().expect("it is answered"),
         blocks: vec![0; 256],
@@ -125,7 +125,7 @@ fn a_client_whose_handshake_ends_while_others_are_paused_is_served_after_a_refus
 #[test]
 fn a_daemon_that_systemd_has_started_is_not_taken_over() {
     let config = [Backing::File.device(""), Backing::File.vm("a", "1 MiB", "")].concat();
-    // Nobody listens there, which is only a warning.
+    // A socket without a listener is only a warning.
     let mut daemon = Daemon::start_with(&[("NOTIFY_SOCKET", "/nonexistent/notify")], &config);
     let mut client = Client::new(&daemon, "a");
     let ended = daemon.take_over();

@@ -134,7 +134,7 @@ fn random_clients_find_their_bytes_after_takeovers_at_random_times() {
             actors[at].step(&mut dice);
         }
         if dice.below(2) == 0 {
-            // Its requests wait while it vanishes, or says that it goes.
+            // The client's requests wait while it vanishes or sends DISC.
             let mut gone = Client::new(&daemon, "a");
             gone.send(&request(READ, 1, 0, BLOCK as u32).repeat(20));
             if dice.below(2) == 0 {

@@ -60,7 +60,7 @@ fn take_request<const LIMITED: bool>(
     claim(&mut engine.budgets, now, &mut with, claimed_since)?;
     from.requests += 1;
     let slot = reqs.next_slot();
-    // What was borrowed is borrowed again for limited disks alone: others would pay for it.
+    // Parts are borrowed again for limited disks alone: other requests would pay for it.
     let (reqs, of_vm, device) = if LIMITED {
         if let Some(id) = disk_limits::hold(engine, slot, with) {
             return Ok(id);

@@ -285,7 +285,7 @@ fn a_debt_outlives_a_change_to_another_rate_and_not_a_lifted_limit() {
     }
     assert!(pass_and_serve(&mut driver, ms(49)).is_empty());
     assert_eq!(pass_and_serve(&mut driver, ms(1)), [1]);
-    // What is lifted is forgotten: all that waits goes, and a limit that is set begins anew.
+    // A lifted limit is forgotten: waiting requests go, and a limit that is set begins anew.
     set(&mut driver, &Limit::NONE);
     set(&mut driver, &iops(20));
     assert_eq!(pass_and_serve(&mut driver, ms(0)), [2]);

@@ -328,7 +328,7 @@ fn inherit(plan: Plan, mut descriptors: Reader<OwnedFd>) -> Result<Inherited, St
         });
     }
     Ok(Inherited {
-        // Of their own: a daemon gives sockets up before it gives up locks.
+        // Apart from that of disks: a daemon gives sockets up before it gives up locks.
         sockets: InheritedSockets::new(sockets, Ownership::pending()),
         disks: plan.disks.into_iter().map(|plan| plan.disk).collect(),
         files,

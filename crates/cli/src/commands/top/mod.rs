@@ -48,7 +48,7 @@ pub(super) fn run(args: &TopArgs, global: &Global, out: Output) -> Result<()> {
     terminal::check()?;
     let client = global.client()?;
     // Before the screen is taken: where no daemon listens, that is all there is to say.
-    // Which VMs are shown is not known yet, and the second answer is to give latencies.
+    // VMs on the screen are not known yet, and the second answer is to have latencies.
     let first = fetch::answers(&client, &mut Quantiles::All)?;
     check_device(args.device.as_deref(), &first)?;
     let choice = Choice {
