@@ -335,8 +335,8 @@ fn open(
     })?;
     let offered = nbd::export(listed.volume.clone());
     let flags = offered.abilities.transmission_flags(transmission.style);
-    // The disk's size was compared. A client that connected before a resize goes on with the size that it
-    // knows.
+    // The disk's size was compared. A client that connected before a resize goes on with the size
+    // that it knows.
     let was_served = taken.disks.iter().any(|disk| disk.export == *export);
     let is_same = was_served
         && state.payload_max <= offered.block.maximum()
