@@ -14,6 +14,8 @@ const REQUESTS_PER_LATE_ONE: u64 = 100;
 pub(crate) struct BoundUse {
     /// Answered requests with a latency bound.
     pub(crate) answered: u32,
+    /// Requests that took more than a quarter of their bound.
+    pub(crate) over_quarter: u32,
     /// Requests that took more than half of their bound.
     pub(crate) over_half: u32,
     /// Requests that took more than three quarters of it, or were late by their reservation.
@@ -21,11 +23,20 @@ pub(crate) struct BoundUse {
 }
 
 impl BoundUse {
+    /// Adds the requests of another time.
+    pub(crate) fn add(&mut self, more: BoundUse) {
+        self.answered = self.answered.saturating_add(more.answered);
+        self.over_quarter = self.over_quarter.saturating_add(more.over_quarter);
+        self.over_half = self.over_half.saturating_add(more.over_half);
+        self.nearly_late = self.nearly_late.saturating_add(more.nearly_late);
+    }
+
     /// Counts a request that is answered at `now` and was due, `bound` after its envelope allowed
     /// it, at `due`. `floor_late`: it was late by its reservation.
     fn count(&mut self, now: Nanos, due: Nanos, bound: Nanos, floor_late: bool) {
         let left = due.since(now).0;
         self.answered += 1;
+        self.over_quarter += u32::from(left < bound.0 - bound.0 / 4);
         self.over_half += u32::from(left < bound.0 / 2);
         self.nearly_late += u32::from(left < bound.0 / 4 || floor_late);
     }
@@ -102,7 +113,7 @@ mod tests {
     fn requests_are_counted_by_the_part_of_their_bound_that_they_use() {
         let mut used = BoundUse::default();
         let mut judge = Latency::new(Nanos(80), Nanos::ZERO);
-        for answered_after in [0, 40, 41, 60, 61, 80, 500] {
+        for answered_after in [0, 20, 21, 40, 41, 60, 61, 80, 500] {
             let due = judge.arrived(Nanos(1000));
             judge.answered(Nanos(1000 + answered_after), due, false, &mut used);
         }
@@ -115,7 +126,8 @@ mod tests {
         assert_eq!(
             used,
             BoundUse {
-                answered: 9,
+                answered: 11,
+                over_quarter: 7,
                 over_half: 5,
                 nearly_late: 4,
             }

@@ -426,7 +426,7 @@ impl DeviceMut<'_> {
     /// `None`: no such bound. Without effect where the depth is not adapted.
     pub fn set_depth_bound(&mut self, bound: Option<DepthBound>) {
         if let Some(control) = &mut self.engine.control.depth_control {
-            control.set_bound(bound);
+            control.set_bound(self.engine.view.queues.now, bound);
         }
         self.engine.control.bound_depth(&self.engine.view);
     }

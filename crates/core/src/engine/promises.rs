@@ -8,7 +8,7 @@
 //! [`DeviceMut::check_feasibility`]: super::DeviceMut::check_feasibility
 
 use super::device::DeviceControl;
-use super::measured_depth::{DepthRange, MeasuredDepth};
+use super::measured_depth::{DepthRange, MeasuredDepth, Span};
 use crate::attainment::{Attainments, BoundUse};
 use crate::queue_depth::DepthBound;
 use crate::roles::Dispatcher;
@@ -27,14 +27,17 @@ const CHECK_INTERVAL_MIN: Nanos = Nanos::from_millis(100);
 /// Smallest interval between two checks for new learnt costs, which change all the time.
 const LEARNT_CHECK_INTERVAL_MIN: Nanos = Nanos::SECOND;
 
+/// Smallest interval between two looks at the latencies of requests with a bound.
+const LATENCY_INTERVAL: Nanos = Nanos::from_millis(100);
+
 /// Outcome of a feasibility check of all promises of a device together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Feasibility {
     /// Everything that was promised fits the device.
     pub fits: bool,
     /// Largest number of I/Os in flight for the sake of latency bounds, at most the configured
-    /// depth: the largest with which every bound is met in the worst case, or, where they do not
-    /// all fit, with which requests were seen to meet them.
+    /// depth: the largest with which every bound is met in the worst case or, beyond that, with
+    /// which requests were seen to meet them with room to spare.
     pub depth_bound: u32,
     /// VM that uses up most of its latency bound; `None`: no VM has one.
     pub tightest: Option<VmId>,
@@ -63,8 +66,10 @@ pub(super) struct Promises {
     /// Largest depth by the worst case; that of the outcome may differ. `None`: costs are not
     /// known.
     worst_case_depth: Option<u32>,
-    /// Largest depth where promises do not fit, or are not known to.
+    /// Largest depth by measured latencies.
     measured: MeasuredDepth,
+    /// Time at which latencies were last taken into it.
+    latencies_at: Nanos,
     pace: Pace,
 }
 
@@ -130,6 +135,7 @@ impl Promises {
             outcome: None,
             worst_case_depth: None,
             measured: MeasuredDepth::default(),
+            latencies_at: Nanos::ZERO,
             pace: Pace::default(),
         }
     }
@@ -176,8 +182,15 @@ impl Promises {
     ) {
         let (now, device) = (view.queues.now, &view.queues.device);
         let is_measured = self.pace.measure(now, device.ended);
-        if is_measured {
-            self.measure_depth(view, control, attainment.take_bound_use());
+        let since_latencies = now.since(self.latencies_at);
+        if is_measured || (control.promised.is_some() && since_latencies >= LATENCY_INTERVAL) {
+            self.latencies_at = now;
+            let span = if is_measured {
+                Span::Second
+            } else {
+                Span::Part
+            };
+            self.measure_depth(view, control, attainment.take_bound_use(), span);
         }
         let Some(outcome) = self.outcome else {
             return;
@@ -194,9 +207,15 @@ impl Promises {
         }
     }
 
-    /// Updates the depth where nothing guarantees the latency bounds, by the requests of the last
-    /// second.
-    fn measure_depth(&mut self, view: &View, control: &mut DeviceControl, used: BoundUse) {
+    /// Updates the depth by the latencies of requests since the last call, with which a second or
+    /// a part of one ends.
+    fn measure_depth(
+        &mut self,
+        view: &View,
+        control: &mut DeviceControl,
+        used: BoundUse,
+        ended: Span,
+    ) {
         // A depth measured for a latency objective must not hold once no such objective is left.
         if control.promised.is_none() {
             if self.measured.reset() {
@@ -204,33 +223,36 @@ impl Promises {
             }
             return;
         }
-        let is_guaranteed = self.outcome.is_some_and(|outcome| outcome.fits);
-        if is_guaranteed || used == BoundUse::default() {
-            return;
-        }
         let Some(in_force) = control.depth_control.as_ref().map(|depth| depth.depth()) else {
             return;
         };
-        let range = depth_range(view, self.worst_case_depth);
-        if self.measured.update(used, in_force, range) {
+        let range = self.depth_range(view);
+        if self.measured.update(used, ended, in_force, range) {
             self.set_bound(view, control);
         }
     }
 
     /// Puts the depth that promises leave in force.
     fn set_bound(&mut self, view: &View, control: &mut DeviceControl) {
-        let range = depth_range(view, self.worst_case_depth);
+        let range = self.depth_range(view);
         let (depth, most) = (self.measured.depth(range), range.most);
         if let Some(outcome) = &mut self.outcome {
             outcome.depth_bound = depth;
         }
         if let Some(control) = &mut control.depth_control {
-            control.set_bound((depth < most).then_some(DepthBound {
+            let bound = (depth < most).then_some(DepthBound {
                 depth,
                 vm: self.outcome.and_then(|outcome| outcome.tightest),
-            }));
+            });
+            control.set_bound(view.queues.now, bound);
         }
         control.bound_depth(view);
+    }
+
+    /// Depths between which measured latencies decide.
+    fn depth_range(&self, view: &View) -> DepthRange {
+        let fits = self.outcome.is_some_and(|outcome| outcome.fits);
+        depth_range(view, self.worst_case_depth, fits)
     }
 
     /// Schedules a check now, but no sooner than `interval` after the last one.
@@ -271,10 +293,13 @@ impl Promises {
             // Neither bound nor blocking time came from here.
             return true;
         }
-        if outcome.is_some_and(|outcome| outcome.fits) {
+        let worst_case = outcome.map(|outcome| outcome.depth_bound);
+        // What was measured under looser promises says nothing about tighter ones. New costs change
+        // what is assumed of the worst case, not what requests were seen to take.
+        if !new_costs && worst_case < self.worst_case_depth {
             self.measured.reset();
         }
-        self.worst_case_depth = outcome.map(|outcome| outcome.depth_bound);
+        self.worst_case_depth = worst_case;
         self.outcome = outcome;
         self.set_bound(view, control);
         let outcome = self.outcome;
@@ -304,8 +329,8 @@ fn costs(view: &View) -> Option<(Cow<'_, Profile>, bool)> {
 }
 
 /// Returns the depths between which measured latencies decide, given that of the worst case;
-/// `None`: costs are not known.
-fn depth_range(view: &View, worst_case: Option<u32>) -> DepthRange {
+/// `None`: costs are not known. `fits`: with it every bound is met.
+fn depth_range(view: &View, worst_case: Option<u32>, fits: bool) -> DepthRange {
     let device = &view.queues.device;
     let most = device.spec.depth;
     let start = worst_case.unwrap_or(most);
@@ -315,7 +340,7 @@ fn depth_range(view: &View, worst_case: Option<u32>) -> DepthRange {
     );
     DepthRange {
         start,
-        least: if device.seeks { 1 } else { start },
+        least: if device.seeks && !fits { 1 } else { start },
         most,
     }
 }
@@ -328,7 +353,7 @@ fn counted_depth(view: &View, control: &DeviceControl) -> u32 {
 }
 
 /// Evaluates all promises together, with floors judged at a queue of `depth`, which is at most the
-/// bound of the worst case or the `measured` one; `None`: the costs of requests are not known.
+/// `measured` one; `None`: the costs of requests are not known.
 fn evaluate(
     view: &View,
     control: &DeviceControl,
@@ -361,11 +386,8 @@ fn evaluate(
     let vms: Vec<PlannedVm<'_>> = slots.iter().map(planned).collect();
     let assumed = Assumed::default();
     let fit = fit::evaluate(&device, &vms, &assumed);
-    let depth = depth.min(if fit.fits() {
-        fit.depth_bound
-    } else {
-        measured.depth(depth_range(view, Some(fit.depth_bound)))
-    });
+    let range = depth_range(view, Some(fit.depth_bound), fit.fits());
+    let depth = depth.min(measured.depth(range));
     let blocking = if depth != fit.depth_bound {
         fit::blocking(&fit::Device { depth, ..device }, &vms, &assumed)
     } else {

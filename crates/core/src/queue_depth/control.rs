@@ -235,8 +235,14 @@ impl DepthControl {
     }
 
     /// Bounds the depth from outside; `None`: not.
-    pub(crate) fn set_bound(&mut self, bound: Option<DepthBound>) {
+    pub(crate) fn set_bound(&mut self, now: Nanos, bound: Option<DepthBound>) {
+        let before = self.most();
         self.bound = bound;
+        // The depth was bounded, not found: the search goes on.
+        let holds = matches!(self.phase, Phase::Hold { .. });
+        if holds && self.depth >= before && self.most() > before {
+            self.begin(now);
+        }
     }
 
     /// Bounds the time that what is in flight takes; `None`: not.

@@ -231,7 +231,10 @@ fn totals(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
     }
     table.property("blocking", blocking_cell(found));
     if fit.depth_bound < plan.site.scheduling.depth {
-        let depth = format!("at most {}, because of latency bounds", fit.depth_bound);
+        let depth = format!(
+            "{} for the latency bounds in the worst case; more while requests take less",
+            fit.depth_bound
+        );
         table.property("queue depth", depth);
     }
     let verdict = if plan.fits() {

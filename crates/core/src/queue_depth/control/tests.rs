@@ -282,10 +282,11 @@ fn the_depth_never_exceeds_its_bound() {
         let mut device = SimulatedDevice::new(64, 50_000.0, 100, seed);
         for _ in 0..20 {
             let bound = 1 + random.below(80) as u32;
-            control.set_bound(Some(DepthBound {
+            let given = Some(DepthBound {
                 depth: bound,
                 vm: None,
-            }));
+            });
+            control.set_bound(device.now, given);
             device.knee = 1 + random.below(64) as u32;
             device.deepest_limit = 0;
             device.run(&mut control, 50);
@@ -296,7 +297,7 @@ fn the_depth_never_exceeds_its_bound() {
             );
             assert!(control.depth() <= bound.min(top));
         }
-        control.set_bound(None);
+        control.set_bound(device.now, None);
         device.knee = 64;
         device.run(&mut control, 3000);
         assert!(

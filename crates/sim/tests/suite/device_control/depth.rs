@@ -306,18 +306,34 @@ fn reads_within(bound: Nanos) -> Objective {
     }
 }
 
-#[test]
-fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
+/// Reader without promises, with so many requests outstanding, beside one with a latency bound of
+/// 100 ms, on a SATA SSD.
+fn reader_beside_a_bounded_one(outstanding: u32) -> Lab {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
-    let measured = tidegate_config::profile::built_in("ssd-sata-300gb").expect("built in");
     let mut lab = adapting(&entry, 32, true);
     lab.driver
         .engine
         .device_mut()
         .set_max_io_shared(MaxIoShared::Auto);
-    lab.guest(&Objective::default(), reads(64, 16 * KIB));
+    lab.guest(&Objective::default(), reads(outstanding, 16 * KIB));
     lab.guest(&reads_within(Nanos::from_millis(100)), reads(1, 8 * KIB));
     lab.seconds(1);
+    lab
+}
+
+/// Gives the device the profile of a SATA SSD.
+fn give_profile(lab: &mut Lab) {
+    let measured = tidegate_config::profile::built_in("ssd-sata-300gb").expect("built in");
+    let profile = measured.profile().expect("sound");
+    lab.driver
+        .engine
+        .device_mut()
+        .set_profile(Some(Arc::new(profile)));
+}
+
+#[test]
+fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
+    let mut lab = reader_beside_a_bounded_one(64);
     let device = lab.driver.engine.device();
     let of_kind = device.blocking_time();
     assert_eq!(
@@ -325,13 +341,11 @@ fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
         None,
         "without a profile, before costs are learnt"
     );
-    lab.driver
-        .engine
-        .device_mut()
-        .set_profile(Some(Arc::new(measured.profile().expect("sound"))));
+    give_profile(&mut lab);
     let mut at = |bound| {
         lab.promise(1, &reads_within(bound));
-        lab.seconds(1);
+        // A check comes 100 ms after the one before, and too little is measured soon after it.
+        lab.pass(Nanos::from_millis(110));
         let device = lab.driver.engine.device();
         let found = device.feasibility().expect("there is a profile");
         let depth = device.adapted_depth().expect("it adapts");
@@ -353,6 +367,27 @@ fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
     let (again, _) = at(Nanos::from_millis(400));
     // The blocking time goes by the depth in force, which follows the load.
     assert_eq!((again.fits, again.depth_bound), (true, 32));
+}
+
+#[test]
+fn short_latencies_deepen_the_queue_beyond_the_worst_case() {
+    let mut lab = reader_beside_a_bounded_one(8);
+    give_profile(&mut lab);
+    let bound = Nanos::from_millis(14);
+    lab.promise(1, &reads_within(bound));
+    // A check comes at most 100 ms after the promise has changed.
+    lab.pass(Nanos::from_millis(105));
+    let worst_case = lab.pass(Nanos::from_millis(20))[0].bytes * 50;
+    let depth_bound = |lab: &Lab| {
+        let found = lab.driver.engine.device().feasibility();
+        found.expect("there is a profile").depth_bound
+    };
+    let begun = depth_bound(&lab);
+    lab.seconds(4);
+    let had = lab.seconds(1);
+    assert!(begun < depth_bound(&lab), "{begun}");
+    assert!(worst_case < had[0].bytes, "{worst_case}, {}", had[0].bytes);
+    assert!(had[1].p99() < bound, "{}", had[1].p99());
 }
 
 #[test]
