@@ -10,11 +10,14 @@
 //!                                  yes: half the rate      no: 1 % of the device more
 //! ```
 //!
+//! - VMs' work varies from window to window by itself, so less work in one window counts as lost
+//!   only beyond what windows without the background vary by; otherwise on average.
 //! - The rate is in the device's time. Where costs are not in device time, the most work done in a
 //!   window so far stands for a whole window.
 //! - A window in which no background process waited changes nothing.
 //! - One part goes every [`PART_INTERVAL_MAX`], however low the rate.
 
+use super::window_work::WindowWork;
 use tidegate_base::time::Nanos;
 
 /// Length of a window.
@@ -26,8 +29,14 @@ const CYCLE_WINDOWS: u32 = 4;
 const RATE_MIN_PPM: u64 = 10_000;
 const RATE_STEP_PPM: u64 = 10_000;
 const WHOLE_PPM: u64 = 1_000_000;
-/// Part of VMs' work in a window that they may lose, in millionths.
-const LOSS_MAX_PPM: u64 = 30_000;
+/// Parts of VMs' work that they may lose: in a window, and on average. An average since the rate was
+/// halved lags behind a rate that grows.
+const LOSS_MAX: f64 = 0.03;
+const MEAN_LOSS_MAX: f64 = 0.015;
+/// Standard deviations of a window's work beyond which less work is a loss at once.
+const LOST_AT_ONCE: f64 = 2.0;
+/// Picoseconds, in which costs by device time are, in a nanosecond.
+const PS_PER_NS: u64 = 1000;
 /// Longest time without a background I/O while one waits.
 const PART_INTERVAL_MAX: Nanos = Nanos::from_millis(500);
 /// Shortest time for which VMs are quiet before the background has the device to itself.
@@ -58,10 +67,14 @@ pub(super) struct BackgroundRate {
     vm_work: u64,
     /// Work of VMs and background in this window, in units of cost.
     all_work: u64,
-    /// Work of VMs in a window without the background, smoothed; 0: not seen yet.
-    vm_work_without: u64,
+    /// Work of VMs in windows without the background.
+    vm_work_without: WindowWork,
+    /// Work of VMs in windows with the background since the rate was last halved.
+    vm_work_with: WindowWork,
     /// Largest work done in a window so far, which decays by 1/64 a window.
     window_work_max: u64,
+    /// Cost of a whole window of the device's time; 0: costs are not in device time.
+    window_cost: u64,
     /// A background process waited in this window.
     wanted: bool,
     /// A promise was late in this window.
@@ -82,22 +95,26 @@ impl BackgroundRate {
             place: 0,
             vm_work: 0,
             all_work: 0,
-            vm_work_without: 0,
+            vm_work_without: WindowWork::default(),
+            vm_work_with: WindowWork::default(),
             window_work_max: 0,
+            window_cost: 0,
             wanted: false,
             late: false,
         }
     }
 
-    /// Restarts the comparison of work because costs are counted in another unit; the rate, a part
-    /// of the device's time, stays, as do I/Os in flight and think times.
-    pub(super) fn restart(&mut self) {
+    /// Restarts the comparison of work because costs are counted in another unit: `by_time`, in
+    /// picoseconds of the device. The rate, a part of the device's time, stays, as do I/Os in
+    /// flight and think times.
+    pub(super) fn restart(&mut self, by_time: bool) {
         *self = BackgroundRate {
             rate: self.rate,
             in_flight: self.in_flight,
             passed_over_since: self.passed_over_since,
             vms_active: self.vms_active,
             think: self.think,
+            window_cost: if by_time { WINDOW.0 * PS_PER_NS } else { 0 },
             ..BackgroundRate::new()
         };
     }
@@ -140,12 +157,13 @@ impl BackgroundRate {
         // A full window's work takes the length of a window, so a cost stands for its part of
         // `WINDOW`, stretched by the rate.
         // `max(cost)`: nothing may be known yet, and the divisor must not be zero.
-        let whole = u128::from(self.window_work_max.max(self.all_work).max(cost));
+        let known = self.window_work_max.max(self.window_cost);
+        let whole = u128::from(known.max(self.all_work).max(cost));
         let rate = u128::from(self.rate.max(1));
         let span = u128::from(cost) * u128::from(WINDOW.0) * u128::from(WHOLE_PPM) / (whole * rate);
         let span = Nanos(u64::try_from(span).unwrap_or(u64::MAX));
         // Before a window was seen, the I/O itself would stand for a whole one: 10 s at 1 %.
-        let span = match self.window_work_max {
+        let span = match known {
             0 => span.min(WINDOW),
             _ => span,
         };
@@ -213,21 +231,24 @@ impl BackgroundRate {
     /// or raises the rate.
     fn judge(&mut self) {
         if self.place == 0 || !self.wanted {
-            self.vm_work_without = match self.vm_work_without {
-                // The first window seen counts in full.
-                0 => self.vm_work,
-                before => (before + self.vm_work) / 2,
-            };
-            return;
+            return self.vm_work_without.add(self.vm_work);
         }
-        let lost = self.vm_work_without.saturating_sub(self.vm_work);
-        let loss_max =
-            u128::from(self.vm_work_without) * u128::from(LOSS_MAX_PPM) / u128::from(WHOLE_PPM);
-        self.rate = if self.late || u128::from(lost) > loss_max {
-            (self.rate / 2).max(RATE_MIN_PPM)
-        } else {
-            (self.rate + RATE_STEP_PPM).min(WHOLE_PPM)
-        };
+        self.vm_work_with.add(self.vm_work);
+        if self.late || self.is_work_lost() {
+            self.rate = (self.rate / 2).max(RATE_MIN_PPM);
+            // What was done at the rate before says nothing about the one from now on.
+            self.vm_work_with = WindowWork::default();
+        } else if self.vm_work_with.is_average() {
+            self.rate = (self.rate + RATE_STEP_PPM).min(WHOLE_PPM);
+        }
+    }
+
+    /// Returns whether VMs did less work than without the background, in this window or on average.
+    fn is_work_lost(&self) -> bool {
+        let (without, with) = (&self.vm_work_without, &self.vm_work_with);
+        let lost = without.mean() * (1.0 - LOSS_MAX) - self.vm_work as f64;
+        let at_once = lost > 0.0 && lost * lost > LOST_AT_ONCE * LOST_AT_ONCE * without.variance();
+        at_once || (with.is_average() && with.mean() < without.mean() * (1.0 - MEAN_LOSS_MAX))
     }
 
     /// Returns the time from which the device is the background's, if VMs stay quiet until then.
@@ -280,18 +301,18 @@ impl BackgroundRate {
 mod tests {
     use super::*;
 
-    /// Runs windows in which VMs do `work(share)`, `share` being the background's part of the
-    /// device in the last window; returns the rate after each, in millionths.
-    fn rates(windows: u32, work: impl Fn(f64) -> u64) -> Vec<u64> {
+    /// Runs windows in which VMs do `work(window, share)`, `share` being the background's part of
+    /// the device so far in the window; returns the rate after each, in millionths.
+    fn rates(windows: u64, work: impl Fn(u64, f64) -> u64) -> Vec<u64> {
         let mut background = BackgroundRate::new();
         let (mut rates, mut now) = (Vec::new(), Nanos::ZERO);
         background.begin_wait(now);
-        for _ in 0..windows {
+        for window in 0..windows {
             let mut share = 0.0;
             for step in 0..100 {
                 let at = now + Nanos(step * 1_000_000);
                 background.poll_window(at);
-                background.vm_started(at, work(share) / 100);
+                background.vm_started(at, work(window, share) / 100);
                 if background.due_at(false) <= at {
                     background.started(at, 10_000);
                     background.ended();
@@ -306,17 +327,42 @@ mod tests {
 
     #[test]
     fn the_rate_grows_while_vms_miss_nothing() {
-        let rates = rates(200, |_| 500_000);
+        let rates = rates(200, |_, _| 500_000);
         assert!(rates.windows(2).all(|pair| pair[0] <= pair[1]));
         assert!(rates[199] >= 900_000, "{}", rates[199]);
     }
 
     #[test]
     fn the_rate_stays_small_where_vms_could_use_the_whole_device() {
-        let rates = rates(400, |share| (1_000_000.0 * (1.0 - share)) as u64);
-        let tail = &rates[200..];
-        let mean = tail.iter().sum::<u64>() / tail.len() as u64;
+        let rates = rates(400, |_, share| (1_000_000.0 * (1.0 - share)) as u64);
+        let mean = mean(&rates[200..]);
         assert!(mean <= 60_000, "{mean}");
+    }
+
+    /// Number from 0 to 199,999 that looks random, for a window.
+    fn varying(window: u64) -> u64 {
+        // Upper bits of a product with the golden ratio's.
+        (window.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % 200_000
+    }
+
+    fn mean(rates: &[u64]) -> u64 {
+        rates.iter().sum::<u64>() / rates.len() as u64
+    }
+
+    #[test]
+    fn the_rate_grows_beside_vms_whose_work_varies_by_itself() {
+        let rates = rates(1000, |window, _| 400_000 + varying(window));
+        let mean = mean(&rates[200..]);
+        assert!(mean >= 20_000, "{mean}");
+    }
+
+    #[test]
+    fn the_rate_stays_small_where_work_varies_and_is_lost() {
+        let rates = rates(1000, |window, share| {
+            ((900_000 + varying(window)) as f64 * (1.0 - share)) as u64
+        });
+        let mean = mean(&rates[200..]);
+        assert!(mean <= 40_000, "{mean}");
     }
 
     #[test]
@@ -346,11 +392,12 @@ mod tests {
         let mut background = BackgroundRate::new();
         background.rate = 5 * RATE_STEP_PPM;
         background.window_work_max = 7;
-        background.restart();
+        background.restart(true);
         assert_eq!(
             (background.rate, background.window_work_max),
             (5 * RATE_STEP_PPM, 0)
         );
+        assert_eq!(background.window_cost, 100_000_000_000, "100 ms");
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Slo {
         self.overload.set_positioning(spec.positioning);
         self.write_pace.set_profile(view.profile());
         // The rate's work is counted in cost, too, so it must not be compared across units.
-        self.background.restart();
+        self.background.restart(self.by_time);
         self.refresh_costs(view);
     }
 

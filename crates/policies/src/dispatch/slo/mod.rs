@@ -49,6 +49,7 @@ mod promises;
 mod shares;
 mod stay;
 mod turns;
+mod window_work;
 mod write_pace;
 
 use super::cost::CostModel;
