@@ -3,7 +3,8 @@
 //! everything drains within a bounded time; the engine is idle then, and every slot is free.
 //!
 //! That bound is the sum over all VMs of the time that their requests take at their smallest
-//! limits, plus the device's time for all of them, plus ten seconds.
+//! limits, plus the device's time for all of them, plus ten seconds. Where the policy paces targets
+//! by a timer with ticks, a tick for each I/O of the VM with most of them comes on top.
 
 use super::{Verdict, ensure};
 use tidegate_core::engine::Engine;

@@ -75,8 +75,9 @@ pub struct Line {
     pub kind: EventKind,
     /// Figures in the order that [`EventKind`] documents; 0 beyond them.
     pub figures: [u64; 5],
-    /// Names of a policy's regulator and dispatcher, for a policy swap.
-    pub names: [&'static str; 2],
+    /// Names of a policy's controller, regulator and dispatcher, for a policy swap; empty without
+    /// one.
+    pub names: [&'static str; 3],
 }
 
 const OPS: [&str; 5] = ["read", "write", "flush", "discard", "write-zeroes"];
@@ -135,10 +136,7 @@ impl fmt::Display for Line {
                 write!(f, "fault: {name}, for {}", Nanos(b))
             }
             EventKind::Objective => write!(f, "VM {a} now has {}", objective_in_words(b, c, d)),
-            EventKind::Swap => {
-                let [regulator, dispatcher] = self.names;
-                write!(f, "the policy is now {regulator}+{dispatcher}")
-            }
+            EventKind::Swap => write!(f, "the policy is now {}", parts_in_words(self.names)),
             EventKind::Drain => write!(f, "fault injection ends; {a} requests are outstanding"),
             EventKind::Idle => write!(f, "everything has drained"),
             EventKind::Transfer => {
@@ -167,6 +165,12 @@ fn objective_in_words(weight: u64, ops: u64, bytes: u64) -> String {
     format!("weight {weight}{limit}")
 }
 
+/// Joins the names of a policy's parts.
+fn parts_in_words([controller, regulator, dispatcher]: [&str; 3]) -> String {
+    let plus = if controller.is_empty() { "" } else { "+" };
+    format!("{controller}{plus}{regulator}+{dispatcher}")
+}
+
 /// Receiver of lines as they are written.
 pub type Sink<'a> = &'a mut dyn FnMut(&Line);
 
@@ -190,7 +194,7 @@ impl<'a> Journal<'a> {
 
     /// Adds a line.
     pub(super) fn record(&mut self, at: Nanos, kind: EventKind, figures: [u64; 5]) {
-        self.record_named(at, kind, figures, ["", ""]);
+        self.record_named(at, kind, figures, [""; 3]);
     }
 
     /// Adds a line with names.
@@ -199,7 +203,7 @@ impl<'a> Journal<'a> {
         at: Nanos,
         kind: EventKind,
         figures: [u64; 5],
-        names: [&'static str; 2],
+        names: [&'static str; 3],
     ) {
         // Names are left out: the policy is drawn from the seed, and a digest has no use for text.
         self.mix(at.0);

@@ -81,3 +81,14 @@ fn no_cap_is_learnt_of_a_disk_that_hangs() {
 fn reads_that_are_shelved_are_asked_again_when_their_part_grows() {
     passes(&[11321], &[]);
 }
+
+/// The bound on draining did not count ticks that a throttle waits for, which a parameter of the
+/// regulator `merge-limit` states: up to an hour for each I/O of a VM with a target.
+///
+/// `policies/tests/suite/merge_limit.rs`:
+/// `with_a_tick_a_page_goes_in_each_and_a_late_slot_is_lost`.
+#[test]
+fn throttles_with_ticks_drain_within_a_tick_for_each_of_their_ios() {
+    passes(&[127, 491], &["vcup-drr"]);
+    passes(&[16, 619], &["vcup"]);
+}

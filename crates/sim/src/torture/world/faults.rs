@@ -174,8 +174,8 @@ impl TortureWorld<'_, '_> {
 
     fn swap(&mut self) {
         let policy = self.swarm.another_policy(&mut self.draws.policies);
-        let (_, regulator, dispatcher) = policy.parts();
-        let names = [regulator, dispatcher];
+        let (controller, regulator, dispatcher) = policy.parts();
+        let names = [controller.unwrap_or_default(), regulator, dispatcher];
         self.journal
             .record_named(self.now, EventKind::Swap, [0; 5], names);
         // Charges by different profiles have no common bound; new roles have charged nothing yet.

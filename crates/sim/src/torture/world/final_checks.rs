@@ -1,11 +1,13 @@
 //! Checks after the load: the final state must be right, and every slot free.
 
 use super::{EventKind, TortureWorld};
-use crate::checker::ledger::SECTOR;
+use crate::checker::ledger::{Ledger, SECTOR};
 use crate::checker::{Verdict, ensure, progress};
+use tidegate_core::engine::Engine;
 use tidegate_core::objective::Objective;
-use tidegate_core::request::Request;
+use tidegate_core::request::{Request, VmId};
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
 
 impl TortureWorld<'_, '_> {
     /// Runs without new requests until everything has ended, in the time that [`progress`] states.
@@ -33,8 +35,11 @@ impl TortureWorld<'_, '_> {
             ensure!(
                 Progress,
                 self.now.since(begun) <= bound,
-                "{open} requests are open {} after faults have stopped; the bound is {bound}",
-                self.now.since(begun)
+                "{open} requests are open {} after faults have stopped; the bound is {bound}, the \
+                 policy {:?}",
+                self.now.since(begun),
+                // With its parameters, which are drawn anew for each swap.
+                PolicySpec::behind(&**self.engine.policy())
             );
         }
         self.record(EventKind::Idle, [0; 5]);
@@ -75,7 +80,7 @@ impl TortureWorld<'_, '_> {
         }
         // 64: what clients may have submitted before the faults stopped, and flushes.
         bound += Nanos(self.device.slowest().0 * 2 * (ios + 64));
-        bound
+        bound + longest_ticks(&self.engine, &self.checks.ledger)
     }
 
     /// Checks the media and the statistics after everything has drained.
@@ -152,4 +157,32 @@ impl TortureWorld<'_, '_> {
         );
         progress::is_idle(&self.engine)
     }
+}
+
+/// Longest time for which ticks hold back what is open: `merge-limit` states that with a `tick` a
+/// slot of a throttle in bytes ends at the next multiple of it, and that late slots are lost. Each
+/// I/O of a VM with a target so waits up to a tick longer than for its slot. VMs wait side by side.
+fn longest_ticks(engine: &Engine, ledger: &Ledger) -> Nanos {
+    let policy = engine.policy();
+    let mut params = policy.params().iter();
+    let tick = params.find(|(info, _)| info.name == "tick");
+    // Without a controller for targets nothing sets a throttle.
+    let Some(&(_, tick)) = tick.filter(|_| policy.enforces().target) else {
+        return Nanos::ZERO;
+    };
+    let block = ledger.config().device.physical_block;
+    let open = ledger.open.iter();
+    let open = open.map(|&n| &ledger.entries[n as usize]);
+    let ios = |vm: VmId| {
+        let requests = open.clone().filter(|entry| entry.vm == vm);
+        // As for the device's time: the parts of each request, and once more all of them.
+        let ios = requests.map(|entry| 2 * (4 + entry.request.len / block));
+        ios.map(u64::from).sum::<u64>()
+    };
+    let of_bytes = engine.view().vms().filter(|&vm| {
+        let target = &engine.vms().objective(vm).target;
+        target.bytes_per_s.is_some()
+    });
+    let most = of_bytes.map(ios).max().unwrap_or(0);
+    Nanos(most.saturating_mul(tick))
 }
