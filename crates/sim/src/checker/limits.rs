@@ -25,19 +25,19 @@ const NS_PER_S: u128 = 1_000_000_000;
 
 /// Bound on one figure (requests or bytes) of one scope, in units per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Ceiling {
+pub(super) struct Ceiling {
     /// Rate in any window.
     rate: u64,
     /// Rate over any time.
-    steady: u64,
+    pub(super) steady: u64,
     /// Burst that may be saved up beyond the steady rate, in units x 10^9.
-    burst: u128,
+    pub(super) burst: u128,
     /// Bytes that a request counts as at least; 0 if requests count as one each.
-    norm: u32,
+    pub(super) norm: u32,
     /// Tolerance of a window in nanoseconds.
     slack_ns: u64,
     /// Tolerance beyond the steady rate and the burst over any time, in units x 10^9.
-    tolerance: u128,
+    pub(super) tolerance: u128,
 }
 
 /// Meter of one figure of one scope. Times are in nanoseconds.
@@ -237,7 +237,7 @@ impl Limits {
 
 /// Returns the ceiling on one figure of a limit, with the rate and length of its burst; `None`: the
 /// limit does not bound the figure. `slack_ns` is the tolerance of a window.
-fn ceiling(
+pub(super) fn ceiling(
     limit: &Rate,
     burst: Option<(Rate, Nanos)>,
     in_bytes: bool,

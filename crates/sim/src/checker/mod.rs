@@ -9,6 +9,7 @@ pub mod charges;
 pub mod content;
 pub mod credits;
 pub mod device_ios;
+pub mod disk_limits;
 pub mod durability;
 pub mod hung_neighbours;
 pub mod ledger;
@@ -49,7 +50,7 @@ pub enum Checker {
     Durability,
     /// [`transfers`].
     Transfers,
-    /// [`limits`].
+    /// [`limits`] and [`disk_limits`].
     Limits,
     /// [`hung_neighbours`].
     Neighbours,

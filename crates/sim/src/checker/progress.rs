@@ -33,7 +33,8 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
     if stats.in_flight + engine.device().uncounted() > 0 || next.is_some() {
         return Ok(());
     }
-    let waits = (0..view.vm_slots()).find(|&slot| view.waiting(view.vm_at(slot)) > 0);
+    // Those that limits of disks hold wait as well.
+    let waits = (0..view.vm_slots()).find(|&slot| engine.vms().pending(view.vm_at(slot)) > 0);
     ensure!(
         Progress,
         waits.is_none(),

@@ -60,6 +60,10 @@ pub enum EventKind {
     /// A deadline transfer ended (VM, 0: done or 1: cancelled, bytes moved, lateness in
     /// nanoseconds).
     TransferEnded,
+    /// A disk got another limit of its own (disk, IOPS, bandwidth).
+    DiskLimit,
+    /// A limit that disks share was added or changed (number from 1, IOPS, bandwidth).
+    SharedLimit,
 }
 
 /// Bits of an operation figure that are the operation; the bit above them is FUA.
@@ -141,6 +145,12 @@ impl fmt::Display for Line {
             EventKind::Idle => write!(f, "everything has drained"),
             EventKind::Transfer => {
                 write!(f, "transfer of VM {a} begins: {b} bytes in {}", Nanos(c))
+            }
+            EventKind::DiskLimit => {
+                write!(f, "disk {a} has a limit of {b} IOPS, {c} B/s (0: none)")
+            }
+            EventKind::SharedLimit => {
+                write!(f, "shared limit {a} is {b} IOPS, {c} B/s (0: none)")
             }
             EventKind::TransferEnded => {
                 let how = if b == 0 { "done" } else { "cancelled" };

@@ -127,6 +127,11 @@ pub trait Plant {
         true
     }
 
+    /// Returns `false` to keep limits of disks from the engine, which then keeps none.
+    fn passes_disk_limits(&self) -> bool {
+        true
+    }
+
     /// Returns a wrapper around the roles of every policy, if any.
     fn roles(&self) -> Option<fn(Roles) -> Roles> {
         None

@@ -17,7 +17,7 @@ use device::{
 use promises::Promises;
 use std::sync::Arc;
 use tidegate_core::engine::{EngineConfig, PayloadBounds};
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::policy::Policy;
 use tidegate_core::profile::Profile;
 use tidegate_core::request::Op;
@@ -97,6 +97,8 @@ pub struct Swarm {
     pub fickle: bool,
     /// `true` if VMs have deadline transfers.
     pub transfers: bool,
+    /// `true` if disks have limits, of their own and shared ones.
+    pub limited_disks: bool,
     /// VMs at the begin.
     pub vms: Vec<VmPlan>,
     /// Timing of the device.
@@ -165,6 +167,7 @@ impl Swarm {
             window: rng.chance(250).then(|| rng.octaves(1, 64) as u32),
             fickle: TortureRng::new(seed, 14).chance(400),
             transfers: TortureRng::new(seed, 16).chance(600),
+            limited_disks: TortureRng::new(seed, 19).chance(300),
             vms: Vec::new(),
             timing,
             cap: draw_cap(&mut TortureRng::new(seed, 9), requests, promises.iops),
@@ -228,6 +231,11 @@ impl Swarm {
     /// Draws another objective for this run.
     pub fn objective(&self, rng: &mut TortureRng) -> Objective {
         self.promises.objective(rng)
+    }
+
+    /// Draws a limit of a disk, or one that disks share.
+    pub fn disk_limit(&self, rng: &mut TortureRng) -> Limit {
+        self.promises.disk_limit(rng)
     }
 
     fn work(&self, rng: &mut TortureRng, sectors: u64) -> Work {

@@ -56,6 +56,20 @@ fn a_hung_disk_that_holds_its_places_is_found() {
     found(Checker::Neighbours, || Box::new(Blind));
 }
 
+/// Keeps limits of disks from the engine.
+struct Unlimited;
+
+impl Plant for Unlimited {
+    fn passes_disk_limits(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn limits_of_disks_that_are_not_kept_are_found() {
+    found(Checker::Limits, || Box::new(Unlimited));
+}
+
 /// Tampers with the hundredth answer.
 struct Answers {
     left: u32,

@@ -89,6 +89,7 @@ fn reads_that_are_shelved_are_asked_again_when_their_part_grows() {
 /// `with_a_tick_a_page_goes_in_each_and_a_late_slot_is_lost`.
 #[test]
 fn throttles_with_ticks_drain_within_a_tick_for_each_of_their_ios() {
+    passes(&[409], &[]);
     passes(&[127, 491], &["vcup-drr"]);
     passes(&[16, 619], &["vcup"]);
 }

@@ -61,6 +61,25 @@ impl Promises {
     }
 }
 
+impl Promises {
+    /// Draws a limit of a disk, or of several.
+    pub(super) fn disk_limit(&self, rng: &mut TortureRng) -> Limit {
+        let is_valid = |limit: &Limit| {
+            let objective = Objective {
+                limit: *limit,
+                ..Objective::default()
+            };
+            !limit.is_none() && objective.validate().is_ok()
+        };
+        // Most limits are valid; a few attempts avoid a loop without end.
+        let drawn = (0..8).find_map(|_| Some(limit(rng, self.iops, self.bursts)).filter(is_valid));
+        drawn.unwrap_or(Limit {
+            total: Rate::iops(self.iops),
+            ..Limit::NONE
+        })
+    }
+}
+
 fn rate(rng: &mut TortureRng, iops: u64) -> Rate {
     let ops = rng.chance(650).then(|| OpsRate {
         per_s: rng.octaves((iops / 64).max(1), iops.max(1)),

@@ -40,6 +40,9 @@ impl fmt::Display for Swarm {
                 "transfers  of VMs begin, replace each other and are cancelled"
             )?;
         }
+        if self.limited_disks {
+            writeln!(f, "limits     of disks, their own and shared ones")?;
+        }
         if self.fickle {
             writeln!(f, "merging    limits of VMs rise and fall at random")?;
         }

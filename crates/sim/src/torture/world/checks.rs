@@ -5,6 +5,7 @@ use super::request_table::RequestTable;
 use crate::checker::budgets::{self, Budgets};
 use crate::checker::charges::Charges;
 use crate::checker::credits::Credits;
+use crate::checker::disk_limits::DiskLimits;
 use crate::checker::ledger::{Ledger, Part};
 use crate::checker::limits::Limits;
 use crate::checker::starvation::Starvation;
@@ -20,6 +21,7 @@ pub(super) struct Checks {
     pub(super) ledger: Ledger,
     pub(super) charges: Charges,
     pub(super) limits: Limits,
+    pub(super) disk_limits: DiskLimits,
     pub(super) credits: Credits,
     pub(super) transfers: Transfers,
     pub(super) starvation: Starvation,
@@ -39,6 +41,7 @@ impl Checks {
             ledger: Ledger::new(config),
             charges: Charges::default(),
             limits: Limits::default(),
+            disk_limits: DiskLimits::default(),
             credits,
             transfers: Transfers::default(),
             starvation: Starvation::new(config.max_vms as usize),
@@ -83,7 +86,8 @@ impl Checks {
         if !self.ledger.is_live(vm) {
             return Ok(());
         }
-        self.charges.check(vm, engine.vms().vm_stats(vm))?;
+        let held = engine.vms().limited(vm);
+        self.charges.check(vm, held, engine.vms().vm_stats(vm))?;
         self.charges.check_times(vm, &engine.vms().times(vm))
     }
 

@@ -99,6 +99,10 @@ impl TortureWorld<'_, '_> {
         self.checks
             .limits
             .started(now, &self.swarm.config.device, &io)?;
+        let disk = self.inventory.disk_of(&io);
+        self.checks
+            .disk_limits
+            .started(now, disk, &self.swarm.config.device, &io)?;
         // A merged I/O has the number of its oldest request.
         let view = self.engine.view();
         let first = self

@@ -132,7 +132,10 @@ impl TortureWorld<'_, '_> {
             }
             Kind::ClockStall => self.now += long,
             Kind::Swap => self.swap(),
-            Kind::Objective => self.change_objective()?,
+            Kind::Objective => {
+                self.change_objective()?;
+                self.change_disk_limit()?;
+            }
             Kind::VmChurn => self.remove_random_vm(long)?,
             Kind::DiskChurn => self.add_random_disk()?,
             Kind::PowerCut => self.inventory.cut_power(&self.checks.ledger)?,

@@ -57,6 +57,16 @@ impl TortureWorld<'_, '_> {
             let slowest = slowest.map(|o| progress::at_limit(o, 2 * guest.requests, bytes));
             bound += slowest.max().unwrap_or(Nanos::ZERO);
         }
+        for limit in &self.disk_limits.all {
+            let vms = &self.inventory.vms;
+            let requests: u64 = vms.iter().map(|guest| guest.requests).sum();
+            let bytes: u64 = vms.iter().map(|guest| guest.request_bytes).sum();
+            let objective = Objective {
+                limit: *limit,
+                ..Objective::default()
+            };
+            bound += progress::at_limit(&objective, requests, bytes);
+        }
         let block = self.swarm.config.device.physical_block;
         let open = self.checks.ledger.open.iter();
         // 4: a request that is not aligned, a flush, and a repetition after a failed merge.

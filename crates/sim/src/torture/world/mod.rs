@@ -16,6 +16,7 @@
 mod checks;
 mod control;
 mod device;
+mod disk_limits;
 mod disks;
 mod dispatch;
 mod faults;
@@ -40,6 +41,7 @@ use crate::checker::{Verdict, answers};
 use crate::fault::Kind;
 use checks::Checks;
 use device::Device;
+use disk_limits::DiskLimits;
 use faults::Faults;
 use hung::HungDisk;
 use in_flight::Flights;
@@ -79,6 +81,7 @@ pub(super) struct TortureWorld<'a, 'j> {
     device: Device,
     flights: Flights,
     hung: HungDisk,
+    disk_limits: DiskLimits,
     checks: Checks,
     journal: &'a mut Journal<'j>,
     /// Bug that is planted to test the checkers; none in a normal run.
@@ -119,6 +122,7 @@ pub struct Tally {
 impl<'a, 'j> TortureWorld<'a, 'j> {
     /// Runs from begin to end.
     pub(super) fn run(&mut self) -> Verdict {
+        self.add_shared_limits();
         // Taken out of the swarm, which `add_vm` borrows.
         for plan in std::mem::take(&mut self.swarm.vms) {
             self.add_vm(&plan)?;

@@ -2,6 +2,7 @@
 
 use super::checks::Checks;
 use super::device::Device;
+use super::disk_limits::DiskLimits;
 use super::faults::Faults;
 use super::hung::HungDisk;
 use super::in_flight::Flights;
@@ -126,6 +127,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             device: Device::new(&swarm, TortureRng::new(seed, 3)),
             flights: Flights::new(slots),
             hung,
+            disk_limits: DiskLimits::new(seed),
             checks: Checks::new(swarm.config, swarm.payload, credits),
             journal,
             plant,

@@ -69,6 +69,7 @@ impl TortureWorld<'_, '_> {
             .below(plan.sectors.saturating_sub(HOT_SPOT_SECTORS));
         let disk = Disk::new(id, guest, spec, number, hot);
         self.inventory.add_disk(disk);
+        self.limit_new_disk(number as usize)?;
         for work in &plan.clients {
             self.add_client(number as usize, *work)?;
         }
