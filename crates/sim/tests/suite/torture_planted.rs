@@ -14,7 +14,7 @@ use tidegate_core::transfers::TransferEnd;
 use tidegate_core::view::View;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::checker::Checker;
-use tidegate_sim::torture::{self, Failure, Options, Passed, Plant};
+use tidegate_sim::torture::{self, Failure, Options, Passed, Plant, Window};
 
 /// A few hundred.
 const SEEDS: u64 = 300;
@@ -27,8 +27,9 @@ fn run(seed: u64, plant: &mut dyn Plant) -> Result<Passed, Box<Failure>> {
     torture::run_with(seed, options)
 }
 
-/// Runs seeds until the bug is found, and asserts by whom; then the same seed without it.
-fn found(by: Checker, mut planted: impl FnMut() -> Box<dyn Plant>) {
+/// Runs seeds until the bug is found, and asserts by whom; then the same seed without it, which is
+/// returned.
+fn found(by: Checker, mut planted: impl FnMut() -> Box<dyn Plant>) -> u64 {
     for seed in 0..SEEDS {
         let Err(failure) = run(seed, planted().as_mut()) else {
             continue;
@@ -37,7 +38,7 @@ fn found(by: Checker, mut planted: impl FnMut() -> Box<dyn Plant>) {
         if let Err(failure) = torture::run(seed) {
             panic!("not for the planted bug: {failure}");
         }
-        return;
+        return seed;
     }
     panic!("{SEEDS} seeds, and none of them found it");
 }
@@ -332,18 +333,32 @@ impl Regulator for Leak {
     }
 }
 
+/// Credits of a VM that an open regulator is replaced by: so few that a run's leaks take them all.
+const LEAKY_CREDITS: u32 = 8;
+
+/// Replaces an open regulator by one with credits: of the runs that a seed draws, too few have one.
+fn with_credits(roles: Roles) -> Roles {
+    Window::instead_of_open(LEAKY_CREDITS, roles)
+}
+
 #[test]
 fn a_leaked_credit_is_found() {
-    found(Checker::Progress, || {
-        Box::new(Around(|roles| match roles.regulator.stage() {
-            // Credits that are granted anew cannot leak.
-            Stage::Admission if !roles.regulator.interests().has(Interests::TIMERS) => Roles {
-                regulator: Box::new(Leak(roles.regulator)),
-                ..roles
-            },
-            Stage::Admission | Stage::Open | Stage::Dispatch => roles,
+    let seed = found(Checker::Progress, || {
+        Box::new(Around(|roles| {
+            let roles = with_credits(roles);
+            match roles.regulator.stage() {
+                // Credits that are granted anew cannot leak.
+                Stage::Admission if !roles.regulator.interests().has(Interests::TIMERS) => Roles {
+                    regulator: Box::new(Leak(roles.regulator)),
+                    ..roles
+                },
+                Stage::Admission | Stage::Open | Stage::Dispatch => roles,
+            }
         }))
     });
+    if let Err(failure) = run(seed, &mut Around(with_credits)) {
+        panic!("for the credits, not for the leak: {failure}");
+    }
 }
 
 /// Credits of which some are not charged, or whose turns end late.
