@@ -1,6 +1,6 @@
 //! Checker of limits of disks, their own and shared ones. Since a limit came in force, what was
 //! dispatched of its disks is at most its rate over that time, one burst, one request, and what was
-//! inside the engine when it came.
+//! inside the engine when it came, or when a disk joined it.
 //!
 //! Requests pass these limits before the scheduler, which may hold them and then dispatch many at
 //! once, so no shorter time has a bound.
@@ -82,7 +82,7 @@ fn scopes(lane: Lane) -> [usize; 2] {
 
 impl Limited {
     fn new(now: Nanos, limit: &Limit, inside: &[Amounts]) -> Limited {
-        let mut of = Limited {
+        let mut limited = Limited {
             since: now,
             ..Limited::default()
         };
@@ -95,18 +95,32 @@ impl Limited {
             let burst = burst.map(|(burst, rates)| (rates[scope], burst.length));
             for in_bytes in [false, true] {
                 let ceiling = ceiling(rate, burst, in_bytes, SLACK_NS);
-                of.meters[scope][usize::from(in_bytes)] = ceiling.map(|ceiling| {
-                    let counted = inside.iter().filter(|it| scopes(it.lane).contains(&scope));
-                    Meter {
-                        ceiling,
-                        counted: 0,
-                        largest: 0,
-                        inside: counted.map(|it| it.units(&ceiling, in_bytes)).sum(),
-                    }
+                limited.meters[scope][usize::from(in_bytes)] = ceiling.map(|ceiling| Meter {
+                    ceiling,
+                    counted: 0,
+                    largest: 0,
+                    inside: 0,
                 });
             }
         }
-        of
+        limited.join(inside);
+        limited
+    }
+
+    /// Allows amounts that are inside the engine, which may have passed without a charge.
+    fn join(&mut self, inside: &[Amounts]) {
+        for (scope, meters) in self.meters.iter_mut().enumerate() {
+            for (in_bytes, meter) in [false, true].into_iter().zip(meters) {
+                let Some(meter) = meter else {
+                    continue;
+                };
+                let amounts = inside.iter();
+                let amounts = amounts.filter(|amounts| scopes(amounts.lane).contains(&scope));
+                meter.inside += amounts
+                    .map(|amounts| amounts.units(&meter.ceiling, in_bytes))
+                    .sum::<u64>();
+            }
+        }
     }
 
     /// Counts an I/O. Returns the allowed and the counted amount if the latter is larger.
@@ -173,9 +187,19 @@ impl DiskLimits {
         );
     }
 
-    /// Has a new disk share a limit.
-    pub fn share(&mut self, disk: usize, shared: Option<usize>) {
+    /// Has a disk share a limit, in place of the one that it shared before; `inside` are its
+    /// requests inside the engine.
+    pub fn share<'a>(
+        &mut self,
+        disk: usize,
+        shared: Option<usize>,
+        device: &DeviceSpec,
+        inside: impl Iterator<Item = &'a Request>,
+    ) {
         put(&mut self.shares, disk, shared);
+        if let Some(limited) = shared.and_then(|shared| self.shared.get_mut(shared)) {
+            limited.join(&amounts(device, inside));
+        }
     }
 
     /// Returns whether a disk shares a limit.
@@ -203,7 +227,8 @@ impl DiskLimits {
         let shared = shared.and_then(|shared| self.shared.get_mut(shared));
         let own = self.disks.get_mut(disk);
         for (limited, which) in [(own, "its own"), (shared, "a shared")] {
-            let Some((allowed, counted)) = limited.and_then(|it| it.count(now, &amounts)) else {
+            let Some((allowed, counted)) = limited.and_then(|limited| limited.count(now, &amounts))
+            else {
                 continue;
             };
             ensure!(

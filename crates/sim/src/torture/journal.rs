@@ -64,6 +64,8 @@ pub enum EventKind {
     DiskLimit,
     /// A limit that disks share was added or changed (number from 1, IOPS, bandwidth).
     SharedLimit,
+    /// A disk shares another limit (disk, number of the limit from 1; 0: none).
+    DiskShares,
 }
 
 /// Bits of an operation figure that are the operation; the bit above them is FUA.
@@ -149,6 +151,7 @@ impl fmt::Display for Line {
             EventKind::DiskLimit => {
                 write!(f, "disk {a} has a limit of {b} IOPS, {c} B/s (0: none)")
             }
+            EventKind::DiskShares => write!(f, "disk {a} shares limit {b} (0: none)"),
             EventKind::SharedLimit => {
                 write!(f, "shared limit {a} is {b} IOPS, {c} B/s (0: none)")
             }

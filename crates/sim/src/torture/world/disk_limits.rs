@@ -1,10 +1,12 @@
 //! Limits of disks in a torture run, their own and shared ones, and their changes.
 
 use super::{EventKind, TortureWorld};
+use crate::checker::ledger::Ledger;
 use crate::checker::{Verdict, ensure};
 use crate::torture::{Swarm, TortureRng};
 use tidegate_core::engine::SharedLimitId;
 use tidegate_core::objective::Limit;
+use tidegate_core::request::Request;
 
 /// Most limits that disks share in a run.
 const SHARED_MAX: u64 = 3;
@@ -70,41 +72,103 @@ impl TortureWorld<'_, '_> {
         };
         let all = limits.shared.len();
         let shared = (all > 0 && limits.rng.chance(500)).then(|| limits.rng.index(all));
-        self.checks.disk_limits.share(disk, shared);
-        if self.plant.passes_disk_limits() {
-            let id = self.inventory.disks[disk].id;
-            let with = shared.map(|shared| self.disk_limits.shared[shared]);
-            let clock = self.faults.clock(self.now);
-            let shares = self.engine.vms_mut().share_limit(clock, id, with);
-            ensure!(
-                Refusals,
-                shares.is_ok(),
-                "disk {disk} shares no limit: {shares:?}"
-            );
-        }
+        share_limit(self, disk, shared)?;
         limit_disk(self, disk, &own)
     }
 
-    /// Changes the limit of a disk, or one that disks share.
+    /// Changes the limit of a disk, one that disks share, or which of them a disk shares.
     pub(super) fn change_disk_limit(&mut self) -> Verdict {
         if !self.swarm.limited_disks || self.inventory.disks.is_empty() {
             return Ok(());
         }
         let limits = &mut self.disk_limits;
+        let all = limits.shared.len();
+        let disk = limits.rng.index(self.inventory.disks.len());
+        if all > 0 && limits.rng.chance(200) {
+            let shared = limits.rng.index(all + 1);
+            return share_limit(self, disk, (shared < all).then_some(shared));
+        }
         let is_lifted = limits.rng.chance(200);
         let limit = if is_lifted {
             Limit::NONE
         } else {
             limits.draw(&self.swarm)
         };
-        let all = limits.shared.len();
         if all > 0 && limits.rng.chance(300) {
             let shared = limits.rng.index(all);
-            return change_shared_limit(self, shared, &limit);
+            return if limits.rng.chance(200) {
+                replace_shared_limit(self, shared, &limit)
+            } else {
+                change_shared_limit(self, shared, &limit)
+            };
         }
-        let disk = limits.rng.index(self.inventory.disks.len());
         limit_disk(self, disk, &limit)
     }
+}
+
+/// Has a disk share a limit, and checks that the engine takes it exactly if the disk exists.
+fn share_limit(world: &mut TortureWorld<'_, '_>, disk: usize, shared: Option<usize>) -> Verdict {
+    let number = shared.map_or(0, |shared| shared as u64 + 1);
+    world.record(EventKind::DiskShares, [disk as u64, number, 0, 0, 0]);
+    let there = world.checks.ledger.is_disk_live(disk as u32);
+    if world.plant.passes_disk_limits() {
+        let with = shared.map(|shared| world.disk_limits.shared[shared]);
+        let (id, clock) = (
+            world.inventory.disks[disk].id,
+            world.faults.clock(world.now),
+        );
+        let shares = world.engine.vms_mut().share_limit(clock, id, with);
+        ensure!(
+            Refusals,
+            shares.is_ok() == there,
+            "sharing limit {shared:?} with disk {disk} returned {shares:?}; \
+             the disk exists: {there}"
+        );
+    }
+    if there {
+        let device = world.swarm.config.device;
+        let inside = requests_inside(&world.checks.ledger, disk);
+        (world.checks.disk_limits).share(disk, shared, &device, inside);
+    }
+    Ok(())
+}
+
+/// Removes a shared limit and adds another one in its place, if no disk shares it; checks that the
+/// engine refuses otherwise.
+fn replace_shared_limit(world: &mut TortureWorld<'_, '_>, shared: usize, limit: &Limit) -> Verdict {
+    let ledger = &world.checks.ledger;
+    let is_shared = (0..world.inventory.disks.len()).any(|disk| {
+        world.plant.passes_disk_limits()
+            && world.checks.disk_limits.is_shared(disk, shared)
+            && ledger.is_disk_live(disk as u32)
+    });
+    let id = world.disk_limits.shared[shared];
+    let removed = world.engine.vms_mut().remove_shared_limit(id);
+    ensure!(
+        Refusals,
+        removed.is_ok() != is_shared,
+        "removing shared limit {shared} returned {removed:?}; a disk shares it: {is_shared}"
+    );
+    if removed.is_err() {
+        return Ok(());
+    }
+    world.record(EventKind::SharedLimit, figures([shared as u64 + 1], limit));
+    let clock = world.faults.clock(world.now);
+    let added = world.engine.vms_mut().add_shared_limit(clock, limit);
+    world.disk_limits.shared[shared] = added.expect("the limit is valid");
+    let (now, device) = (world.engine.view().now(), world.swarm.config.device);
+    let none = core::iter::empty();
+    (world.checks.disk_limits).set_shared(now, (shared, limit), &device, none);
+    Ok(())
+}
+
+/// Requests of a disk inside the engine.
+fn requests_inside(ledger: &Ledger, disk: usize) -> impl Iterator<Item = &Request> {
+    let open = ledger.open.iter();
+    let entries = open.map(|&open| &ledger.entries[open as usize]);
+    entries
+        .filter(move |entry| entry.disk as usize == disk)
+        .map(|entry| &entry.request)
 }
 
 /// Gives a disk a limit, and checks that the engine takes it exactly if the disk exists.
@@ -125,13 +189,7 @@ fn limit_disk(world: &mut TortureWorld<'_, '_>, disk: usize, limit: &Limit) -> V
     }
     if there {
         let (now, device) = (world.engine.view().now(), world.swarm.config.device);
-        let ledger = &world.checks.ledger;
-        let entries = ledger
-            .open
-            .iter()
-            .map(|&open| &ledger.entries[open as usize]);
-        let inside = entries.filter(|entry| entry.disk as usize == disk);
-        let inside = inside.map(|entry| &entry.request);
+        let inside = requests_inside(&world.checks.ledger, disk);
         (world.checks.disk_limits).set_disk(now, (disk, limit), &device, inside);
     }
     Ok(())
