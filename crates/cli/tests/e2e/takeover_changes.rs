@@ -1,6 +1,6 @@
 //! Takeovers around changes: of the configuration, of disks, and of the running daemon itself.
 
-use crate::control::tidegate;
+use crate::control::{tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, signal, wait_for};
 use crate::faults::{choose, connect, request};
 use crate::takeover::{BLOCK, Client, Peer, READ, one_disk, take_over};
@@ -149,6 +149,50 @@ fn a_disk_that_was_resized_below_its_clients_goes_over() {
     let mut grown = Client::new(&daemon, "a");
     grown.send(&request(READ, 8, (2 << 20) - BLOCK as u64, BLOCK as u32));
     assert_eq!(grown.receive(), 8);
+    daemon.stop();
+}
+
+#[test]
+fn limits_that_were_changed_at_run_time_go_over_unless_the_file_has_others() {
+    let config = [
+        "[store]\npath = \"kept.redb\"\n\n",
+        &Backing::File.device(""),
+        "[[device.limit_group]]\nname = \"logs\"\nlimit = \"500 IOPS\"\n\
+         [[device.limit_group]]\nname = \"rest\"\nlimit = \"9 MB/s\"\n\n",
+        &Backing::File.vm("a", "1 MiB", "limit_group = \"logs\""),
+    ]
+    .concat();
+    let mut daemon = Daemon::start(&config);
+    let disk = "path=b.raw,size=1 MiB,create=sparse";
+    tidegate(&daemon, &["vm", "add", "b", "--disk", disk, "--persist"]);
+    tidegate(&daemon, &["disk", "set", "b", "--limit", "300 IOPS"]);
+    let change = ["--limit", "400 IOPS", "--burst", "700 IOPS"];
+    tidegate(
+        &daemon,
+        &[&["device", "limit", "disk", "logs"], &change[..]].concat(),
+    );
+    let group = |daemon: &Daemon, index: usize| {
+        let device = tidegate_json(daemon, &["device", "show", "disk"]);
+        device["limit_groups"][index]["limit"].clone()
+    };
+    let changed = group(&daemon, 0);
+    assert_eq!(changed["burst"]["total"], "700 IOPS", "{changed}");
+    let mut client = Client::new(&daemon, "a");
+    for _ in 0..2 {
+        take_over(&mut daemon);
+        assert_eq!(group(&daemon, 0), changed);
+        assert_eq!(group(&daemon, 1)["total"], "9 MB/s");
+        let vm = tidegate_json(&daemon, &["vm", "show", "b"]);
+        assert_eq!(vm["disks"][0]["limit"]["total"], "300 IOPS", "{vm}");
+        client.check_is_alive();
+    }
+    // An operator who edits the file means what it says.
+    let path = daemon.path("tidegate.toml");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    std::fs::write(&path, text.replace("500 IOPS", "600 IOPS")).expect("writable");
+    take_over(&mut daemon);
+    assert_eq!(group(&daemon, 0)["total"], "600 IOPS");
+    client.check_is_alive();
     daemon.stop();
 }
 

@@ -1,11 +1,17 @@
 //! Changes of limits of disks, and of limits that disks share.
 
+use std::fmt::Display;
+
+use serde_json::{Value, json};
+use tidegate_config::device::limit_groups;
+use tidegate_config::objective::limit;
 use tidegate_core::objective::Limit;
 
 use super::handle::DaemonHandle;
 use super::shared::Shared;
 use crate::command::{Command, ControlError, DeviceSnapshot, LimitChange, VmSnapshot};
-use crate::config::{DiskConfig, VmConfig};
+use crate::config::{ConfigErrors, DeviceConfig, DiskConfig, LimitGroup, VmConfig};
+use crate::takeover::LimitGroupPlan;
 
 /// Limits of a daemon's disks.
 pub(crate) struct DiskLimits<'a> {
@@ -65,6 +71,33 @@ impl<'a> DiskLimits<'a> {
         Ok(())
     }
 
+    /// Puts the limits in force that disks share and that were changed while another daemon ran.
+    /// A group whose limit was edited in the file since, or that the file has no more, stays as
+    /// the file has it.
+    ///
+    /// # Errors
+    /// The group whose limit is refused, with the reason.
+    pub(super) async fn put_groups(&self, plans: &[LimitGroupPlan]) -> Result<(), String> {
+        let configs = self.shared.devices.configs();
+        for plan in plans {
+            let device = configs.iter().position(|config| config.name == plan.device);
+            let own = device.and_then(|device| {
+                let mut groups = configs[device].limit_groups.iter();
+                groups.find(|group| group.name == plan.name)
+            });
+            let (Some(device), Some(own)) = (device, own) else {
+                continue;
+            };
+            let refused = |error: &dyn Display| format!("limit group {:?}: {error}", plan.name);
+            let limit = taken_over(plan, &own.limit).map_err(|errors| refused(&errors))?;
+            if let Some(limit) = limit {
+                let set = self.set_group(device, &plan.name, limit).await;
+                set.map_err(|error| refused(&error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces a limit that disks of a device share and returns a snapshot of the device.
     ///
     /// # Errors
@@ -84,6 +117,35 @@ impl<'a> DiskLimits<'a> {
         });
         Ok(set.await??)
     }
+}
+
+/// Returns the limits that disks of a device share for a new daemon: as its file has them, and as
+/// they are `now`.
+pub(super) fn group_plans(device: &DeviceConfig, now: &[LimitGroup]) -> Vec<LimitGroupPlan> {
+    let plan = |in_file: &LimitGroup| {
+        let now = now.iter().find(|group| group.name == in_file.name)?;
+        Some(LimitGroupPlan {
+            device: device.name.clone(),
+            name: in_file.name.clone(),
+            in_file: limit::view(&in_file.limit),
+            in_force: limit::view(&now.limit),
+        })
+    };
+    device.limit_groups.iter().filter_map(plan).collect()
+}
+
+/// Returns the limit that a running daemon has put in force for a group, to be in force here as
+/// well; `None` where it is the one of the file, or the file has another limit now.
+///
+/// # Errors
+/// If it is no limit, as configurations have them.
+fn taken_over(plan: &LimitGroupPlan, own: &Limit) -> Result<Option<Limit>, ConfigErrors> {
+    let read = |words: &Value| limit_groups::merge_group(&json!({ "limit": words }), &Limit::NONE);
+    // Words that cannot be read are not those of this file.
+    if read(&plan.in_file).ok() != Some(*own) {
+        return Ok(None);
+    }
+    Ok(Some(read(&plan.in_force)?).filter(|limit| limit != own))
 }
 
 /// Returns the disks of `now` whose limits are not those of the same disk of `served`.
@@ -106,6 +168,31 @@ mod tests {
 
     use super::*;
     use crate::config;
+
+    #[test]
+    fn limits_of_groups_that_were_changed_go_over_unless_the_file_was_edited() {
+        let limit = |text: &str| {
+            let words = json!({ "limit": { "total": text, "burst": { "total": "5 GB/s" } } });
+            limit_groups::merge_group(&words, &Limit::NONE).unwrap_or_else(|e| panic!("{e}"))
+        };
+        let [in_file, changed, edited] = ["9 MB/s", "8 MB/s", "7 MB/s"].map(limit);
+        let plan = |now: Limit| LimitGroupPlan {
+            device: "d".to_owned(),
+            name: "logs".to_owned(),
+            in_file: limit::view(&in_file),
+            in_force: limit::view(&now),
+        };
+        let found = |now, own: &Limit| taken_over(&plan(now), own).expect("limits");
+        assert_eq!(found(changed, &in_file), Some(changed));
+        assert_eq!(found(Limit::NONE, &in_file), Some(Limit::NONE));
+        assert_eq!(found(in_file, &in_file), None);
+        assert_eq!(found(changed, &edited), None);
+        let unreadable = LimitGroupPlan {
+            in_force: json!("fast"),
+            ..plan(changed)
+        };
+        assert!(taken_over(&unreadable, &in_file).is_err());
+    }
 
     #[test]
     fn only_disks_that_are_served_with_other_limits_differ() {

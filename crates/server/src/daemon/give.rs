@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::handle::DaemonHandle;
-use super::{Stopped, hand_over_disks, handed_connections, snapshots};
+use super::{Stopped, disk_limits, hand_over_disks, handed_connections, snapshots};
 use crate::backing::{Activation, ActivationState, LockedFile};
 use crate::command::{Command, DeviceSnapshot, HandOverStep, HandedConnection};
 use crate::config;
@@ -26,8 +26,9 @@ use crate::ownership::Ownership;
 use crate::ring::sys;
 use crate::service_manager::Supervisor;
 use crate::takeover::{
-    Channel, ClientPlan, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline, Message,
-    Plan, PolicyPlan, Problem, SocketPlan, State, TakeoverError, VmPlan, other_format,
+    Channel, ClientPlan, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline,
+    LimitGroupPlan, Message, Plan, PolicyPlan, Problem, SocketPlan, State, TakeoverError, VmPlan,
+    other_format,
 };
 use crate::tls::TlsThreads;
 
@@ -266,6 +267,7 @@ impl Giver {
             clients: Handle::current().block_on(self.clients())?,
             recorded: Handle::current().block_on(self.recorded())?,
             policies: Handle::current().block_on(self.policies())?,
+            limit_groups: Handle::current().block_on(self.limit_groups())?,
             ..Plan::default()
         };
         let mut files = Vec::new();
@@ -346,6 +348,17 @@ impl Giver {
             });
         }
         Ok(policies)
+    }
+
+    /// Returns the limits that disks share, of the file and in force.
+    async fn limit_groups(&self) -> Result<Vec<LimitGroupPlan>, TakeoverError> {
+        let mut groups = Vec::new();
+        let configs = self.handle.shared().devices.configs();
+        for (device, config) in configs.iter().enumerate() {
+            let now = self.snapshot(device).await?.limit_groups;
+            groups.extend(disk_limits::group_plans(config, &now));
+        }
+        Ok(groups)
     }
 
     /// Returns the clients of all disks, those over TLS and vhost-user front-ends included.

@@ -23,8 +23,8 @@ use crate::ownership::Ownership;
 use crate::ring::clock;
 use crate::store::Store;
 use crate::takeover::{
-    ClientPlan, ConnectionState, DeviceState, DiskSummary, Inherited, PolicyPlan, TakeoverError,
-    Taking, VmPlan,
+    ClientPlan, ConnectionState, DeviceState, DiskSummary, Inherited, LimitGroupPlan, PolicyPlan,
+    TakeoverError, Taking, VmPlan,
 };
 use crate::transfer::PersistedTransfer;
 
@@ -37,6 +37,7 @@ pub(super) struct Taken {
     /// VMs that no configuration names.
     vms: Vec<VmPlan>,
     policies: Vec<PolicyPlan>,
+    limit_groups: Vec<LimitGroupPlan>,
     recorded: Vec<String>,
     clients: Vec<ClientPlan>,
     /// Disks of the running daemon.
@@ -88,6 +89,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
         file_vms,
         vms,
         policies,
+        limit_groups,
         recorded,
         clients,
         disks,
@@ -124,6 +126,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
     Ok(Taken {
         vms: others,
         policies,
+        limit_groups,
         recorded,
         clients,
         disks,
@@ -174,7 +177,8 @@ impl Taken {
         Ok(())
     }
 
-    /// Serves VMs that no configuration names, and puts policies in force that were changed.
+    /// Serves VMs that no configuration names, and puts policies and limits that disks share in
+    /// force that were changed.
     pub(super) async fn apply(&self, handle: &DaemonHandle) -> Result<(), TakeoverError> {
         let shared = handle.shared();
         for plan in &self.vms {
@@ -206,7 +210,8 @@ impl Taken {
             let set = shared.devices.set_policy(device, policy).await;
             set.map_err(|error| refused(error.to_string()))?;
         }
-        Ok(())
+        let limits = DiskLimits::of(handle);
+        limits.put_groups(&self.limit_groups).await.map_err(refused)
     }
 
     /// Records the disks in the store, and switches on the recordings that the other daemon made

@@ -93,6 +93,10 @@ pub(crate) struct Plan {
     pub(crate) clients: Vec<ClientPlan>,
     /// Policies of the devices.
     pub(crate) policies: Vec<PolicyPlan>,
+    /// Limits that disks share. Daemons that lack this field hand none over: theirs go back to
+    /// those of the file.
+    #[serde(default)]
+    pub(crate) limit_groups: Vec<LimitGroupPlan>,
     /// Devices whose requests are recorded now.
     #[serde(default)]
     pub(crate) recorded: Vec<String>,
@@ -155,6 +159,17 @@ pub(crate) struct PolicyPlan {
     /// Policy of the configuration file.
     pub(crate) in_file: Value,
     /// Policy in force.
+    pub(crate) in_force: Value,
+}
+
+/// Limit that disks of a device share.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct LimitGroupPlan {
+    pub(crate) device: String,
+    pub(crate) name: String,
+    /// Limit of the configuration file, as the file could have it.
+    pub(crate) in_file: Value,
+    /// Limit in force; null: none.
     pub(crate) in_force: Value,
 }
 

@@ -28,8 +28,8 @@ pub(crate) use channel::Channel;
 pub(crate) use lifeline::{Lifeline, LifelineEnd};
 pub use message::FORMAT;
 pub(crate) use message::{
-    ClientPlan, ConnectionState, DeviceState, DiskPlan, DiskSummary, Hello, Message, Plan,
-    PolicyPlan, Problem, Reader, SocketPlan, State, VmPlan,
+    ClientPlan, ConnectionState, DeviceState, DiskPlan, DiskSummary, Hello, LimitGroupPlan,
+    Message, Plan, PolicyPlan, Problem, Reader, SocketPlan, State, VmPlan,
 };
 pub(crate) use taking::other_format;
 pub use taking::{Inherited, TakeoverError, Taking};

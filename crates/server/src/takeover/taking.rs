@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::message::{ClientPlan, DiskSummary, PolicyPlan, Problem};
+use super::message::{ClientPlan, DiskSummary, LimitGroupPlan, PolicyPlan, Problem};
 use super::{Channel, FORMAT, Hello, LifelineEnd, Message, Plan, Reader, State, VmPlan};
 use crate::backing::LockedFile;
 use crate::listener::{InheritedSocket, InheritedSockets};
@@ -97,6 +97,7 @@ pub struct Inherited {
     /// VMs that are served.
     pub(crate) vms: Vec<VmPlan>,
     pub(crate) policies: Vec<PolicyPlan>,
+    pub(crate) limit_groups: Vec<LimitGroupPlan>,
     pub(crate) clients: Vec<ClientPlan>,
     pub(crate) recorded: Vec<String>,
     /// True if there is a running daemon.
@@ -335,6 +336,7 @@ fn inherit(plan: Plan, mut descriptors: Reader<OwnedFd>) -> Result<Inherited, St
         file_vms: plan.file_vms,
         vms: plan.vms,
         policies: plan.policies,
+        limit_groups: plan.limit_groups,
         clients: plan.clients,
         recorded: plan.recorded,
         is_takeover: true,

@@ -141,6 +141,8 @@ fn what_the_first_build_with_this_format_sends_is_understood() {
     assert_eq!(vms, [("oltp", true), ("web", false)]);
     assert_eq!(plan.vms[1].words["objective"]["weight"], 70);
     assert_eq!(plan.policies[0].device, "disk");
+    // A field that came later: without it limits of groups are those of the file.
+    assert!(plan.limit_groups.is_empty());
     assert!(matches!(next().0, Message::Prepared));
     let (Message::State(state), mut parts) = next() else {
         panic!("then the state");
