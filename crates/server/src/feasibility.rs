@@ -3,7 +3,11 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tidegate_core::fit::{self, Assumed, PlannedVm};
-use tidegate_core::objective::{Limit, Objective, ObjectiveError, OpsRate, Rate};
+use tidegate_core::objective::Objective;
+
+mod disk_limits;
+
+pub use disk_limits::disk_limit_warnings;
 
 use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, Schedule, VmConfig};
 
@@ -103,72 +107,6 @@ pub fn best_effort_warnings(vms: &[VmConfig]) -> Vec<Diagnostic> {
     vms.iter().filter_map(warning).collect()
 }
 
-/// Returns a warning for each VM that is promised a rate above what the limits of its disks allow
-/// together. `devices` are those of the configuration.
-pub fn disk_limit_warnings(devices: &[DeviceConfig], vms: &[VmConfig]) -> Vec<Diagnostic> {
-    let warning = |vm: &VmConfig| {
-        let promised = Objective {
-            reservation: vm.objective.reservation,
-            target: vm.objective.target,
-            limit: Limit {
-                total: disk_limits_together(devices.get(vm.device)?, vm),
-                ..Limit::NONE
-            },
-            ..Objective::default()
-        };
-        let Err(ObjectiveError::Contradiction {
-            low,
-            low_value,
-            high_value,
-            ..
-        }) = promised.validate()
-        else {
-            return None;
-        };
-        let what = format!("{low_value} is above what the limits of its disks allow: {high_value}");
-        Some(
-            Diagnostic::error(what)
-                .warning()
-                .located_at(format!("vm {:?}: objective.{low}", vm.name), &(0..0))
-                .allowing(format!("a lower {low}, or higher limits of its disks")),
-        )
-    };
-    vms.iter().filter_map(warning).collect()
-}
-
-/// Upper bound of the rate at which all disks of a VM together may be used. Each figure is there
-/// only where each disk has a limit of it; one that disks share counts once.
-fn disk_limits_together(device: &DeviceConfig, vm: &VmConfig) -> Rate {
-    let together = |figure: &dyn Fn(&Rate) -> Option<u64>| {
-        let mut counted = Vec::new();
-        let mut sum: u64 = 0;
-        for disk in &vm.disks {
-            if let Some(own) = figure(&disk.limit.total) {
-                sum = sum.saturating_add(own);
-                continue;
-            }
-            let name = disk.limit_group.as_ref()?;
-            if !counted.contains(&name) {
-                let mut groups = device.limit_groups.iter();
-                let group = groups.find(|group| group.name == *name)?;
-                sum = sum.saturating_add(figure(&group.limit.total)?);
-                counted.push(name);
-            }
-        }
-        Some(sum.min(Rate::MAX)).filter(|_| !vm.disks.is_empty())
-    };
-    // Requests that count by their sizes have no sum with others.
-    let per_s = |rate: &Rate| {
-        rate.ops
-            .filter(|ops| ops.norm.is_none())
-            .map(|ops| ops.per_s)
-    };
-    Rate {
-        ops: together(&per_s).map(|per_s| OpsRate { per_s, norm: None }),
-        bytes_per_s: together(&|rate| rate.bytes_per_s),
-    }
-}
-
 /// Returns a warning for each device that cannot keep the objectives of its VMs, now or at a later
 /// time of their schedules. Only a warning, because a daemon that starts should serve its disks
 /// even if each VM gets less than promised.
@@ -248,34 +186,6 @@ mod tests {
         let noon = "2026-11-22T12:00Z".parse().expect("a time");
         let warnings = warnings_at(&loaded.config.devices, &loaded.config.vms, noon);
         warnings.into_iter().map(|warning| warning.what).collect()
-    }
-
-    #[test]
-    fn promises_above_the_limits_of_all_disks_give_a_warning() {
-        let warned = |reservation: &str, disks: &str| {
-            let text = format!(
-                "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
-                 [[device.limit_group]]\nname = \"logs\"\nlimit = \"100 IOPS\"\n[[vm]]\n\
-                 name = \"a\"\nobjective = {{ reservation = \"{reservation}\" }}\n\
-                 disk = [{disks}]\n"
-            );
-            let loaded = config::parse(&text, "t", Path::new("/"));
-            let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
-            let warnings = disk_limit_warnings(&config.devices, &config.vms);
-            warnings.first().map(|warning| warning.what.clone())
-        };
-        let own = "{ size = \"1 GiB\", limit = \"200 IOPS\" }";
-        let shared = |export: &str| {
-            format!("{{ size = \"1 GiB\", export = \"{export}\", limit_group = \"logs\" }}")
-        };
-        let all = [own.to_owned(), shared("b"), shared("c")].join(", ");
-        let what = "301 IOPS is above what the limits of its disks allow: 300 IOPS";
-        assert_eq!(warned("301 IOPS", &all).as_deref(), Some(what));
-        assert_eq!(warned("300 IOPS", &all), None);
-        // Another disk may have it all, and a limit of requests says nothing of bytes.
-        let free = format!("{own}, {{ size = \"1 GiB\", export = \"b\" }}");
-        assert_eq!(warned("301 IOPS", &free), None);
-        assert_eq!(warned("9 GB/s", &all), None);
     }
 
     #[test]
