@@ -25,7 +25,7 @@ const NAME: KeyInfo = KeyInfo::new(
     "name",
     KeyKind::Name,
     KeyDefault::Required("a name of its own: name = \"logs\""),
-    "unique on the device; disks name it as their `limit_group`",
+    "unique on the device, not `none`; disks name it as their `limit_group`",
 );
 /// Limit that disks share.
 const LIMIT: KeyInfo = KeyInfo::new(
@@ -78,6 +78,10 @@ pub fn read(section: &mut Section<'_>, known: &mut Vec<String>) -> Option<Vec<Li
         let mut section = Section::with_keys(&field, &LIMIT_GROUP)?;
         let name = section.unique_name(&NAME, "limit group", &mut names);
         known.extend(name.clone());
+        if let Some(field) = section.take(NAME.name).filter(is_none) {
+            let what = "\"none\" means no group where disks are changed";
+            field.error(what, "another name: name = \"logs\"");
+        }
         let limit = section.field(&LIMIT);
         let limit = limit.and_then(|field| limit::alone(&field));
         section.finish();
@@ -91,10 +95,12 @@ pub fn read(section: &mut Section<'_>, known: &mut Vec<String>) -> Option<Vec<Li
 }
 
 /// Reads the limits of a disk: its own, and the name of that which it shares with others, out of
-/// `groups`. `None` if there was an error, which has been reported.
+/// `groups`; `"none"` is no group, as where disks are changed. `None` if there was an error, which
+/// has been reported.
 pub fn of_disk(section: &mut Section<'_>, groups: &[String]) -> Option<(Limit, Option<String>)> {
     let own = section.value(&DISK_LIMIT, Limit::NONE, limit::alone);
-    let Some(field) = section.field(&DISK_LIMIT_GROUP) else {
+    let group = section.field(&DISK_LIMIT_GROUP);
+    let Some(field) = group.filter(|field| !is_none(field)) else {
         return Some((own?, None));
     };
     let group = shared(&field, groups);
@@ -197,6 +203,37 @@ mod tests {
         }
         let none = merge(&json!({ "limit_group": "logs" }), (&was, None), &[]);
         assert!(none.expect_err("refused").to_string().contains("no limits"));
+    }
+
+    #[test]
+    fn no_group_has_the_name_that_means_no_group() {
+        let read = |name: &str| {
+            let text = format!("[[limit_group]]\nname = {name:?}\nlimit = \"9 IOPS\"\n");
+            let found = document::read(&text, "f.toml", |root| {
+                let mut section = Section::open(root)?;
+                read(&mut section, &mut Vec::new())
+            });
+            found.map(|loaded| loaded.config.len())
+        };
+        assert_eq!(read("logs").expect("right"), 1);
+        for name in ["none", "None"] {
+            let error = read(name).expect_err("refused").to_string();
+            assert!(error.contains("means no group"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_disk_may_say_that_it_has_no_group() {
+        let read = |group: &str| {
+            let text = format!("limit_group = {group:?}\n");
+            let found = document::read(&text, "f.toml", |root| {
+                of_disk(&mut Section::open(root)?, &["logs".to_owned()])
+            });
+            found.map(|loaded| loaded.config.1)
+        };
+        assert_eq!(read("logs").expect("right"), Some("logs".to_owned()));
+        assert_eq!(read("none").expect("right"), None);
+        assert!(read("log").is_err());
     }
 
     #[test]
