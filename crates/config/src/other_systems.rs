@@ -13,8 +13,9 @@ use crate::node::{Entry, Value};
 pub enum ForeignKey {
     /// Rate in a table of an objective, such as `limit.read`, in a unit.
     Rate(&'static str, ForeignUnit),
-    /// Length of a burst in seconds.
-    BurstLength,
+    /// Length in seconds of a burst: of the figure in a unit of a rate in a table of an objective,
+    /// such as `limit.burst.read`.
+    BurstLength(&'static str, ForeignUnit),
     /// Size that counts as one request.
     RequestSize,
 }
@@ -45,7 +46,7 @@ pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -
                     .to_owned(),
             );
         }
-        ForeignKey::BurstLength => ("limit.burst.length", length(key, entries)),
+        ForeignKey::BurstLength(..) => ("limit.burst.length", length(key, entries)),
         ForeignKey::Rate(place, _) => match rate(place, entries) {
             Rates::Given(rate) => (place, rate),
             Rates::Example(example) => (place, example.to_owned()),
@@ -81,7 +82,7 @@ pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -
 pub(crate) fn objective_path(name: &str) -> Option<&'static str> {
     Some(match foreign_key(name)? {
         ForeignKey::Rate(place, _) => place,
-        ForeignKey::BurstLength => "limit.burst.length",
+        ForeignKey::BurstLength(..) => "limit.burst.length",
         ForeignKey::RequestSize => "limit.total",
     })
 }
@@ -119,14 +120,17 @@ pub fn foreign_key(key: &str) -> Option<ForeignKey> {
     if is_size {
         return Some(ForeignKey::RequestSize);
     }
+    let burst = match direction {
+        "read" => "limit.burst.read",
+        "write" => "limit.burst.write",
+        _ => "limit.burst.total",
+    };
     if is_length {
-        return Some(ForeignKey::BurstLength);
+        return Some(ForeignKey::BurstLength(burst, unit));
     }
     let place = match (is_minimum, is_burst, direction) {
         (true, ..) => "reservation",
-        (_, true, "read") => "limit.burst.read",
-        (_, true, "write") => "limit.burst.write",
-        (_, true, _) => "limit.burst.total",
+        (_, true, _) => burst,
         (.., "read") => "limit.read",
         (.., "write") => "limit.write",
         _ => "limit.total",

@@ -242,6 +242,14 @@ impl CommandLine {
                 key => self.limit(&mut disk.throttle, key, value, &place),
             }
         }
+        // QEMU throttles a -drive only if it has limits itself, whatever its group has.
+        if let Some(group) = disk.group.take_if(|_| disk.throttle.is_empty()) {
+            let what = format!(
+                "group {} without limits of its own: QEMU does not throttle this drive",
+                shown(&group)
+            );
+            self.guest.remark(&place, what);
+        }
         if let Some(group) = disk.group.clone() {
             self.add_group(group, std::mem::take(&mut disk.throttle), &place);
         }

@@ -370,6 +370,7 @@ fn a_command_line_of_qemu_is_read_in_all_its_notations() {
         -object '{\"qom-type\":\"throttle-group\",\"id\":\"u\",\
         \"limits\":{\"bps-read\":9000}}' \\\n\
         -blockdev driver=raw,node-name=loop,file=loop -device scsi-hd,drive=loop \\\n\
+        -drive file=/f.raw,if=virtio,iops_rd=7,group=g \\\n\
         -drive file=x.iso,media=cdrom -hda rbd:pool/image\n";
     let found = imported(&[qemu::read_file(&input("start.sh", text)).expect("closed")]);
     let total = limit(json!("500 IOPS @ 4 KiB"), Value::Null, Value::Null);
@@ -377,16 +378,23 @@ fn a_command_line_of_qemu_is_read_in_all_its_notations() {
     let write = json!({ "total": null, "read": null, "write": "1 MB/s", "burst": null });
     assert_eq!(
         found.paths("web"),
-        ["/a,b.raw", "/c.raw", "/d.raw", "/e.raw"],
+        ["/a,b.raw", "/c.raw", "/d.raw", "/f.raw", "/e.raw"],
         "{}",
         found.text
     );
     let in_g = (Value::Null, Some("web-g"));
     assert_eq!(
         found.disk_limits("web"),
-        [(total, None), in_g.clone(), in_g, (write, None)]
+        [
+            (total, None),
+            in_g.clone(),
+            (Value::Null, None),
+            in_g,
+            (write, None),
+        ]
     );
     assert_eq!(found.groups(), json!({ "web-g": read }));
+    found.assert_remark(&["\"-drive\"", "group \"g\" without limits of its own"]);
     found.assert_remark(&["start.sh: argument", "\"colour\" has no counterpart"]);
     found.assert_remark(&["\"-device\"", "lead back to each other"]);
     found.assert_remark(&["\"-hda\"", "\"rbd\" is no file"]);

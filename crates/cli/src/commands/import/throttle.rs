@@ -1,6 +1,6 @@
 //! Limits of another system, and the `limit` of an objective that they become.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use tidegate_config::objective;
@@ -22,13 +22,63 @@ struct Figures {
     bytes: Option<u64>,
 }
 
+impl Figures {
+    /// Returns the figure in a unit.
+    fn of(self, unit: ForeignUnit) -> Option<u64> {
+        match unit {
+            ForeignUnit::Iops => self.iops,
+            ForeignUnit::Bytes | ForeignUnit::MiB => self.bytes,
+        }
+    }
+
+    fn of_mut(&mut self, unit: ForeignUnit) -> &mut Option<u64> {
+        match unit {
+            ForeignUnit::Iops => &mut self.iops,
+            ForeignUnit::Bytes | ForeignUnit::MiB => &mut self.bytes,
+        }
+    }
+}
+
+/// One figure of a limit with its burst.
+#[derive(Clone, Copy, Default)]
+struct Bucket {
+    rate: Option<u64>,
+    burst: Option<u64>,
+    /// Length of the burst in seconds, where one is named.
+    length: Option<u64>,
+}
+
+impl Bucket {
+    /// Returns what two limits allow together. A rate without a burst allows none above itself.
+    fn lower(self, other: Bucket) -> Bucket {
+        let lower = |one: Option<u64>, two: Option<u64>| one.into_iter().chain(two).min();
+        let (burst, length) = match (self.burst, other.burst) {
+            (Some(_), Some(_)) => {
+                let lengths = [self.length, other.length];
+                let named = lengths.iter().any(Option::is_some);
+                let shortest = lengths.map(|length| length.unwrap_or(LENGTH_S));
+                let length = shortest.into_iter().min().filter(|_| named);
+                (lower(self.burst, other.burst), length)
+            }
+            (Some(_), None) if other.rate.is_none() => (self.burst, self.length),
+            (None, Some(_)) if self.rate.is_none() => (other.burst, other.length),
+            _ => (None, None),
+        };
+        Bucket {
+            rate: lower(self.rate, other.rate),
+            burst,
+            length,
+        }
+    }
+}
+
 /// Limits of a disk, a throttle group or a guest. The keys are places in an objective, such as
 /// `limit.burst.read`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Throttle {
     rates: BTreeMap<&'static str, Figures>,
-    /// Lengths of bursts in seconds.
-    lengths: Vec<u64>,
+    /// Lengths of bursts in seconds, by the places of their rates.
+    lengths: BTreeMap<&'static str, Figures>,
     /// Size in bytes that counts as one request.
     request_size: Option<u64>,
 }
@@ -39,6 +89,9 @@ const PAIRS: [(&str, &str); 3] = [
     ("limit.read", "limit.burst.read"),
     ("limit.write", "limit.burst.write"),
 ];
+
+/// Place of a minimum.
+const RESERVATION: &str = "reservation";
 
 impl Throttle {
     /// Returns true if there is no limit at all.
@@ -55,7 +108,9 @@ impl Throttle {
         match foreign_key(key) {
             None => return Ok(false),
             Some(ForeignKey::Rate(place, unit)) => self.set_rate(place, unit, value)?,
-            Some(ForeignKey::BurstLength) => self.lengths.extend(whole(value)?),
+            Some(ForeignKey::BurstLength(place, unit)) => {
+                put(&mut self.lengths, place, unit, whole(value)?)
+            }
             Some(ForeignKey::RequestSize) => self.request_size = whole(value)?,
         }
         Ok(true)
@@ -78,27 +133,38 @@ impl Throttle {
         let Some(number) = number else {
             return Ok(());
         };
-        let figures = self.rates.entry(place).or_default();
-        match unit {
-            ForeignUnit::Iops => figures.iops = Some(number),
-            ForeignUnit::Bytes | ForeignUnit::MiB => figures.bytes = Some(number),
-        }
+        *self.rates.entry(place).or_default().of_mut(unit) = Some(number);
         Ok(())
     }
 
     /// Lowers each limit to that of `other` where it has a lower one, and takes those that only
     /// `other` has.
     pub(super) fn lower_to(&mut self, other: &Throttle) {
-        let lower = |own: &mut Option<u64>, other: Option<u64>| {
-            *own = (*own).into_iter().chain(other).min();
-        };
-        for (place, figures) in &other.rates {
-            let own = self.rates.entry(place).or_default();
-            lower(&mut own.iops, figures.iops);
-            lower(&mut own.bytes, figures.bytes);
+        for (limit, burst) in PAIRS {
+            for unit in [ForeignUnit::Iops, ForeignUnit::Bytes] {
+                let both = self.bucket(limit, burst, unit);
+                let both = both.lower(other.bucket(limit, burst, unit));
+                put(&mut self.rates, limit, unit, both.rate);
+                put(&mut self.rates, burst, unit, both.burst);
+                put(&mut self.lengths, burst, unit, both.length);
+            }
         }
-        self.lengths.extend(&other.lengths);
-        lower(&mut self.request_size, other.request_size);
+        for unit in [ForeignUnit::Iops, ForeignUnit::Bytes] {
+            let figure = |throttle: &Throttle| throttle.rates.get(RESERVATION)?.of(unit);
+            let lower = figure(self).into_iter().chain(figure(other)).min();
+            put(&mut self.rates, RESERVATION, unit, lower);
+        }
+        let sizes = self.request_size.into_iter().chain(other.request_size);
+        self.request_size = sizes.min();
+    }
+
+    fn bucket(&self, limit: &str, burst: &str, unit: ForeignUnit) -> Bucket {
+        let figure = |figures: &BTreeMap<_, Figures>, place| figures.get(place)?.of(unit);
+        Bucket {
+            rate: figure(&self.rates, limit),
+            burst: figure(&self.rates, burst),
+            length: figure(&self.lengths, burst),
+        }
     }
 
     /// Returns the parts of an objective that the limits become, and what could not be taken.
@@ -209,7 +275,7 @@ impl Throttle {
         if !burst.is_empty() {
             burst.insert(
                 "length".to_owned(),
-                format!("{} s", self.length(remarks)).into(),
+                format!("{} s", self.length(rates, remarks)).into(),
             );
             limit.insert("burst".to_owned(), Value::Object(burst));
         }
@@ -222,16 +288,18 @@ impl Throttle {
         parts
     }
 
-    /// Returns the length of bursts in seconds. Tidegate has one for all rates.
-    fn length(&self, remarks: &mut Vec<String>) -> u64 {
-        let named: Vec<u64> = self
-            .lengths
-            .iter()
-            .copied()
-            .filter(|length| *length > 0)
-            .collect();
-        let shortest = named.iter().copied().min().unwrap_or(LENGTH_S);
-        if named.iter().any(|length| *length != shortest) {
+    /// Returns the length in seconds of the bursts among `rates`. Tidegate has one for all.
+    fn length(&self, rates: &BTreeMap<&'static str, Figures>, remarks: &mut Vec<String>) -> u64 {
+        let mut lengths = BTreeSet::new();
+        for (limit, burst) in PAIRS {
+            for unit in [ForeignUnit::Iops, ForeignUnit::Bytes] {
+                let is_there = rates.get(burst).and_then(|figures| figures.of(unit));
+                let length = self.bucket(limit, burst, unit).length.unwrap_or(LENGTH_S);
+                lengths.extend(is_there.map(|_| length));
+            }
+        }
+        let shortest = lengths.first().copied().unwrap_or(LENGTH_S);
+        if lengths.len() > 1 {
             remarks.push(format!(
                 "bursts of different lengths: all last {shortest} s, the shortest of them"
             ));
@@ -242,6 +310,20 @@ impl Throttle {
             ));
         }
         shortest.min(LENGTH_MAX_S)
+    }
+}
+
+/// Puts a figure in its place, which is removed when it has none.
+fn put(
+    figures: &mut BTreeMap<&'static str, Figures>,
+    place: &'static str,
+    unit: ForeignUnit,
+    figure: Option<u64>,
+) {
+    let own = figures.entry(place).or_default();
+    *own.of_mut(unit) = figure;
+    if *own == Figures::default() {
+        figures.remove(place);
     }
 }
 
@@ -408,19 +490,6 @@ mod tests {
             ),
             (
                 &[
-                    ("iops", "9"),
-                    ("iops_max", "10"),
-                    ("bps", "9"),
-                    ("bps_max", "10"),
-                    ("iops_max_length", "7"),
-                    ("bps_max_length", "3"),
-                ],
-                json!({ "total": "9 IOPS, 9 B/s",
-                    "burst": { "total": "10 IOPS, 10 B/s", "length": "3 s" } }),
-                "all last 3 s",
-            ),
-            (
-                &[
                     ("iops", "1125899906842624"),
                     ("iops_size", "1125899906842624"),
                 ],
@@ -439,18 +508,96 @@ mod tests {
 
     #[test]
     fn the_lower_of_two_limits_counts() {
-        let throttle = |keys: &[(&str, &str)]| {
+        let throttle = |text: &str| {
             let mut throttle = Throttle::default();
-            for (key, value) in keys {
+            for word in text.split_whitespace() {
+                let (key, value) = word.split_once('=').expect("a key and its value");
                 throttle.set(key, value).expect("a number");
             }
             throttle
         };
-        let mut own = throttle(&[("iops", "500"), ("bps", "7")]);
-        own.lower_to(&throttle(&[("iops", "100"), ("bps_rd", "5")]));
-        assert_eq!(
-            own,
-            throttle(&[("iops", "100"), ("bps", "7"), ("bps_rd", "5")])
-        );
+        for (one, other, both) in [
+            (
+                "iops=500 bps=7",
+                "iops=100 bps_rd=5",
+                "iops=100 bps=7 bps_rd=5",
+            ),
+            // A limit without a burst allows none, whichever of the two it is.
+            ("iops=200 iops_max=2000", "iops=100", "iops=100"),
+            ("iops=100", "iops=200 iops_max=2000", "iops=100"),
+            ("iops=200 iops_max=2000", "iops=300", "iops=200"),
+            (
+                "iops=200 iops_max=2000",
+                "iops=100 iops_max=500",
+                "iops=100 iops_max=500",
+            ),
+            // The lower burst, for the shorter of their times.
+            (
+                "iops=200 iops_max=2000 iops_max_length=60",
+                "iops=100 iops_max=500 iops_max_length=5",
+                "iops=100 iops_max=500 iops_max_length=5",
+            ),
+            (
+                "iops=200 iops_max=2000 iops_max_length=60",
+                "iops=300 iops_max=500",
+                "iops=200 iops_max=500 iops_max_length=1",
+            ),
+            // The time of a burst that is gone says nothing of others.
+            (
+                "iops=200 iops_max=2000 iops_max_length=2 bps=7 bps_max=9 bps_max_length=60",
+                "iops=100",
+                "iops=100 bps=7 bps_max=9 bps_max_length=60",
+            ),
+            // Limits of other figures have no part in it.
+            (
+                "iops=200 iops_max=2000",
+                "bps=7 iops_rd=5",
+                "iops=200 iops_max=2000 bps=7 iops_rd=5",
+            ),
+            (
+                "bps=7",
+                "iops=200 iops_max=2000 iops_max_length=9",
+                "bps=7 iops=200 iops_max=2000 iops_max_length=9",
+            ),
+        ] {
+            let mut own = throttle(one);
+            own.lower_to(&throttle(other));
+            assert_eq!(own, throttle(both), "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn bursts_of_different_lengths_last_the_shortest() {
+        for (lengths, shortest, remark) in [
+            (
+                &[("iops_max_length", "7"), ("bps_max_length", "3")][..],
+                "3 s",
+                Some("all last 3 s"),
+            ),
+            // A burst without a time lasts a second.
+            (&[("iops_max_length", "7")], "1 s", Some("all last 1 s")),
+            // No burst is of this time.
+            (
+                &[
+                    ("iops_max_length", "7"),
+                    ("bps_max_length", "7"),
+                    ("iops_rd_max_length", "2"),
+                ],
+                "7 s",
+                None,
+            ),
+        ] {
+            let bursts = [
+                ("iops", "9"),
+                ("iops_max", "10"),
+                ("bps", "9"),
+                ("bps_max", "10"),
+            ];
+            let (limit, remarks) = limit_of(&[&bursts[..], lengths].concat());
+            assert_eq!(limit["burst"]["length"], shortest, "{lengths:?}");
+            let remarks = remarks.join("\n");
+            assert_eq!(remarks.is_empty(), remark.is_none(), "{remarks}");
+            assert!(remarks.contains(remark.unwrap_or_default()), "{remarks}");
+        }
     }
 }
