@@ -69,6 +69,10 @@ pub struct Diagnosis {
     /// NBD export names of the VM's disks with limits, their own or shared; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limited_disks: Vec<String>,
+    /// Commands that double the limits of the VM's disks, their own and shared ones, in a shell's
+    /// notation; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub raise_disk_limits: Vec<String>,
     /// The promises of the VM's device do not fit it together at the time of the answer.
     #[serde(default)]
     pub promises_unfit: bool,

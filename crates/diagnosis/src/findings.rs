@@ -91,6 +91,7 @@ pub fn diagnose(victim: &Victim, parties: &[Party], device: &DeviceFacts) -> Dia
         reserved: victim.reserved,
         limited: false,
         limited_disks: Vec::new(),
+        raise_disk_limits: Vec::new(),
         promises_unfit: false,
         findings: context.findings(&parts),
         gaps: context.gaps(),

@@ -7,7 +7,7 @@ use tidegate_units::human;
 
 use crate::findings::MEAN_GROWN;
 
-/// Findings that the first sentence has.
+/// Findings that the first sentence has, and commands that advice has.
 const SHOWN: usize = 3;
 /// Share of a cause from which it is worth a sentence although the VM was no slower than usual.
 const MOST: f64 = 0.5;
@@ -292,18 +292,30 @@ fn remedy(of: &Diagnosis, remedy: &Remedy) -> String {
                 1 => format!("its disk {}", names(&of.limited_disks)),
                 _ => format!("its disks {}", names(&of.limited_disks)),
             };
+            let disks = format!("{disks}{}", limit_commands(of));
             if of.limited {
                 format!("a higher limit for `{}` or for {disks}", of.vm)
             } else {
-                format!(
-                    "a higher limit for {disks} (`tidegate disk set`) or for a group \
-                     (`tidegate device limit`)"
-                )
+                format!("a higher limit for {disks}")
             }
         }
         Remedy::LessLoad => "fewer requests at a time, or a faster device".to_owned(),
         Remedy::CheckDevice => "a look at the device and its log".to_owned(),
         Remedy::OtherPolicy => "another policy".to_owned(),
+    }
+}
+
+/// Commands that double limits of the VM's disks; empty without any.
+fn limit_commands(of: &Diagnosis) -> String {
+    let commands = of.raise_disk_limits.iter().take(SHOWN);
+    let shown: Vec<String> = commands.map(|command| format!("`{command}`")).collect();
+    let rest = match of.raise_disk_limits.len() - shown.len() {
+        0 => "",
+        _ => ", and so for the others",
+    };
+    match shown.len() {
+        0 => String::new(),
+        _ => format!(", for example twice as high: {}{rest}", shown.join(", ")),
     }
 }
 

@@ -251,6 +251,11 @@ mod tests {
     use crate::args::{Args, Command};
 
     fn typed(args: &[&str]) -> Result<Value, clap::Error> {
+    use tidegate_config::device::limit_groups;
+    use tidegate_config::objective::limit;
+    use tidegate_core::objective::{Burst, Limit, Rate};
+    use tidegate_core::time::Nanos;
+    use tidegate_units::parse_rate;
         let line = ["tidegate", "disk", "fault", "add", "oltp"];
         let read = Args::try_parse_from(line.iter().chain(args))?;
         match read.command {
@@ -368,6 +373,38 @@ mod tests {
         let message = typed(&["--on", "read"]).expect_err("it says nothing of what happens");
         assert!(message.to_string().contains("--stall"), "{message}");
         assert!(typed(&["--error", "EIO", "--seed", "1"]).is_err());
+    #[test]
+    fn commands_of_advice_on_limits_are_read() {
+        let burst = Burst {
+            total: Rate::iops(900),
+            read: Rate::NONE,
+            write: Rate::bytes(9_000_001),
+            length: Nanos::from_millis(1500),
+        };
+        let limit = Limit {
+            total: parse_rate("500 IOPS @ 16 KiB, 30 MB/s").expect("a rate"),
+            read: Rate::iops(20),
+            write: Rate::bytes(5_000_000),
+            burst: Some(burst),
+        };
+        for limit in [limit, Limit::NONE] {
+            let options = limit::options(&limit);
+            let words = words(&format!("tidegate disk set log {options}"));
+            let Ok(Command::Disk(DiskCommand::Set(args))) =
+                Args::try_parse_from(&words).map(|args| args.command)
+            else {
+                panic!("{words:?}");
+            };
+            let was = Limit {
+                total: Rate::iops(1_000_000),
+                ..Limit::NONE
+            };
+            let (now, _) = limit_groups::merge(&limits(&args), (&was, None), &[])
+                .unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(now, limit, "{words:?}");
+        }
+    }
+
     }
 
     #[test]

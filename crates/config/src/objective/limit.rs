@@ -170,6 +170,25 @@ pub fn view(limit: &Limit) -> serde_json::Value {
     })
 }
 
+/// Returns the command-line options that set the rates of a limit, in a shell's notation:
+/// `--limit "500 IOPS" --burst "900 IOPS" --burst-length "1 s"`; `--limit "none"` for none.
+pub fn options(limit: &Limit) -> String {
+    if limit.is_none() {
+        return format!("--{} \"none\"", FLAGS[0].name);
+    }
+    let words = view(limit);
+    let value = |flag: &FlagInfo| {
+        let (_, path) = flag.path.split_first()?;
+        let mut inner = &words;
+        for key in path {
+            inner = inner.get(key)?;
+        }
+        Some(format!("--{} {:?}", flag.name, inner.as_str()?))
+    };
+    let options: Vec<_> = FLAGS.iter().filter_map(value).collect();
+    options.join(" ")
+}
+
 /// Returns a limit on one line: `500 IOPS; reads 60 MB/s`, or `none`.
 pub fn in_a_line(limit: &Limit) -> String {
     let rates = [

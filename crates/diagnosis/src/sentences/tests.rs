@@ -72,37 +72,55 @@ fn advice_on_limits_names_the_disks_that_have_them() {
         reserved: false,
         slower_from: SLOWER,
     };
-    let said = |limited, disks: &[&str]| {
+    let explanation = |limited, [disks, commands]: [&[&str]; 2]| {
         let mut found = diagnose(&victim, &[], &DEVICE);
         assert_eq!(found.verdict, Verdict::OwnLimit);
         found.limited = limited;
-        found.limited_disks = disks.iter().map(|&disk| disk.to_owned()).collect();
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        found.limited_disks = owned(disks);
+        found.raise_disk_limits = owned(commands);
         sentences(&found, None).join(" ")
     };
-    for (limited, disks, parts) in [
+    for (limited, names, parts) in [
         (
             true,
-            &[][..],
+            [&[][..], &[]],
             ["held by its own limit", "a higher limit for `db`."],
         ),
         (
             false,
-            &["log"],
+            [&["log"], &[]],
             [
                 "held by limits of its disks",
-                "a higher limit for its disk `log` (`tidegate",
+                "a higher limit for its disk `log`.",
+            ],
+        ),
+        (
+            false,
+            [&["log"], &["tidegate disk set log --limit \"2 IOPS\""]],
+            [
+                "held by limits of its disks",
+                "`log`, for example twice as high: `tidegate disk set log --limit \"2 IOPS\"`.",
+            ],
+        ),
+        (
+            false,
+            [&["a", "b"], &["set a", "set b", "set c", "set d"]],
+            [
+                "a higher limit for its disks `a` and `b`, for example twice as high: `set a`,",
+                " `set b`, `set c`, and so for the others.",
             ],
         ),
         (
             true,
-            &["log", "data"],
+            [&["log", "data"], &[]],
             [
                 "held by its own limit or those of its disks",
                 "a higher limit for `db` or for its disks `log` and `data`.",
             ],
         ),
     ] {
-        let text = said(limited, disks);
+        let text = explanation(limited, names);
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
 }

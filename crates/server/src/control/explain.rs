@@ -28,9 +28,11 @@ use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::handlers::{ok, parse_query};
 use super::history::span_of;
+use super::limited_disks::LimitedDisks;
 use super::path::Path;
 use super::plane::Plane;
 use crate::command::DeviceSnapshot;
+use crate::config::LimitGroup;
 use crate::recording::Recordings;
 
 const ALLOWED: &str = "?from=-15m, ?to=14:02, ?from=2026-11-28T14:00:00Z";
@@ -161,6 +163,13 @@ impl<P: Plane> Api<P> {
         }
     }
 
+    /// Returns the limits that disks of a device share, as they are now.
+    async fn limit_groups(&self, place: &Place) -> Vec<LimitGroup> {
+        // A loop that does not answer leaves the explanation without them.
+        let snapshot = self.snapshot(place.index, &place.name).await;
+        snapshot.map_or_else(|_| Vec::new(), |device| device.limit_groups.clone())
+    }
+
     /// Explains the latencies of a VM in a span of the past.
     async fn explain(&self, vm: &str, asked: SpanView, now: &Zoned) -> ApiResult<ExplainView> {
         let asked = in_steps(asked);
@@ -211,11 +220,12 @@ impl<P: Plane> Api<P> {
         let reserved = !objective.reservation.is_none();
         let mut diagnosis = episode.diagnose(vm, reserved, &neighbours, &device);
         diagnosis.limited = !objective.limit.is_none() || !objective.target.is_none();
-        let disks = config.iter().flat_map(|vm| &vm.disks);
-        diagnosis.limited_disks = disks
-            .filter(|disk| !disk.limit.is_none() || disk.limit_group.is_some())
-            .map(|disk| disk.export.clone())
-            .collect();
+        if let (Some(config), Some(place)) = (&config, &place) {
+            let groups = self.limit_groups(place).await;
+            let limited = LimitedDisks::new(&config.disks, &groups);
+            diagnosis.limited_disks = limited.exports();
+            diagnosis.raise_disk_limits = limited.commands(&place.name);
+        }
         diagnosis.device = place.as_ref().map(|place| place.name.clone());
         // A VM that was removed meanwhile has no present state.
         let present = self.vm_snapshot(vm).await.ok();

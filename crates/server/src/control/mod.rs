@@ -23,6 +23,7 @@ pub(crate) mod fuzz;
 mod handlers;
 mod history;
 mod learnt_vm_state;
+mod limited_disks;
 mod openapi;
 mod pages;
 mod path;
