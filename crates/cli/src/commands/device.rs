@@ -33,9 +33,22 @@ pub(super) fn run(command: DeviceCommand, client: &Client, out: Output) -> Resul
             if out.is_json() {
                 return out.json(&answer);
             }
-            Ok(out.table(&describe(&read(answer)?))?)
+            let keep = format!(
+                "set the limit of [[device.limit_group]] {:?} in the configuration to keep it",
+                args.group
+            );
+            Ok(out.table(&describe_change(&read(answer)?, &keep))?)
         }
     }
+}
+
+/// Returns the table of a device that was just changed, with a note that a restart of the daemon
+/// would lose the change. `keep`: the way to keep it.
+pub(super) fn describe_change(device: &DeviceView, keep: &str) -> Table {
+    let mut table = describe(device);
+    let note = format!("a restart of the daemon would lose this change: {keep}");
+    table.property("note", Cell::from(note).tone(Tone::Warn));
+    table
 }
 
 /// Returns the device that is meant where none is named: the only one. `command`: what the name is

@@ -18,6 +18,10 @@ use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
 
+/// Note on a change of limits without `--persist`.
+const NOT_PERSISTED: &str = "a restart of the daemon would lose this change: --persist keeps it; \
+                             for a VM of the configuration, set the limit there";
+
 pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<()> {
     let command = match command {
         DiskCommand::Fault(command) => command,
@@ -81,7 +85,8 @@ fn set(args: &DiskLimitArgs, client: &Client, out: Output) -> Result<()> {
     if out.is_json() {
         return out.json(&answer);
     }
-    Ok(out.table(&super::vm::describe(&read(answer)?))?)
+    let note = (!args.persist).then_some(NOT_PERSISTED);
+    Ok(out.table(&super::vm::describe_change(&read(answer)?, note))?)
 }
 
 /// Returns the change of a disk's limits that the options make.
@@ -246,16 +251,16 @@ fn effect_text(rule: &FaultView) -> String {
 mod tests {
     use clap::Parser;
     use serde_json::json;
-
-    use super::*;
-    use crate::args::{Args, Command};
-
-    fn typed(args: &[&str]) -> Result<Value, clap::Error> {
     use tidegate_config::device::limit_groups;
     use tidegate_config::objective::limit;
     use tidegate_core::objective::{Burst, Limit, Rate};
     use tidegate_core::time::Nanos;
     use tidegate_units::parse_rate;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn typed(args: &[&str]) -> Result<Value, clap::Error> {
         let line = ["tidegate", "disk", "fault", "add", "oltp"];
         let read = Args::try_parse_from(line.iter().chain(args))?;
         match read.command {
@@ -369,11 +374,6 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_does_nothing_is_refused() {
-        let message = typed(&["--on", "read"]).expect_err("it says nothing of what happens");
-        assert!(message.to_string().contains("--stall"), "{message}");
-        assert!(typed(&["--error", "EIO", "--seed", "1"]).is_err());
-    #[test]
     fn commands_of_advice_on_limits_are_read() {
         let burst = Burst {
             total: Rate::iops(900),
@@ -405,6 +405,11 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_rule_that_does_nothing_is_refused() {
+        let message = typed(&["--on", "read"]).expect_err("it says nothing of what happens");
+        assert!(message.to_string().contains("--stall"), "{message}");
+        assert!(typed(&["--error", "EIO", "--seed", "1"]).is_err());
     }
 
     #[test]

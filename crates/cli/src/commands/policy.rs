@@ -173,13 +173,8 @@ fn set(
     if out.is_json() {
         return out.json(&answer);
     }
-    let mut table = device::describe(&read(answer)?);
-    let note = format!(
-        "a restart of the daemon would lose this change: set the policy of [[device]] {device:?} \
-         in the configuration to keep it"
-    );
-    table.property("note", Cell::from(note).tone(Tone::Warn));
-    Ok(out.table(&table)?)
+    let keep = format!("set the policy of [[device]] {device:?} in the configuration to keep it");
+    Ok(out.table(&device::describe_change(&read(answer)?, &keep))?)
 }
 
 /// Returns the request for a policy: a name, or two or three parts joined by `+`.

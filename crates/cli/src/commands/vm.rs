@@ -165,15 +165,16 @@ fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
     if out.is_json() {
         return out.json(&answer);
     }
-    Ok(out.table(&describe_change(&read(answer)?, args.persist))?)
+    let note = (!args.persist).then_some(NOT_PERSISTED);
+    Ok(out.table(&describe_change(&read(answer)?, note))?)
 }
 
 /// Returns the table of a VM that was just changed, with a note if a restart of the daemon would
 /// lose the change.
-fn describe_change(vm: &VmView, persisted: bool) -> Table {
+pub(super) fn describe_change(vm: &VmView, note: Option<&str>) -> Table {
     let mut table = describe(vm);
-    if !persisted {
-        table.property("note", Cell::from(NOT_PERSISTED).tone(Tone::Warn));
+    if let Some(note) = note {
+        table.property("note", Cell::from(note).tone(Tone::Warn));
     }
     table
 }
@@ -522,13 +523,13 @@ mod tests {
 
     #[test]
     fn a_change_that_a_restart_loses_says_so() {
-        let said = |persisted| describe_change(&vm("oltp", None), persisted).render(Style::Plain);
+        let table = |note| describe_change(&vm("oltp", None), note).render(Style::Plain);
+        let marked = table(Some(NOT_PERSISTED));
         assert!(
-            said(false).contains("a restart of the daemon would lose"),
-            "{}",
-            said(false)
+            marked.contains("a restart of the daemon would lose"),
+            "{marked}"
         );
-        assert!(!said(true).contains("restart"), "{}", said(true));
+        assert!(!table(None).contains("restart"), "{}", table(None));
     }
 
     #[test]

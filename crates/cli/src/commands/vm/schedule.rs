@@ -9,7 +9,7 @@ use tidegate_api::schedule::ScheduleView;
 use tidegate_api::vm::VmView;
 use tidegate_report::{Align, Cell, Table, Tone};
 
-use super::{change, describe_change};
+use super::{NOT_PERSISTED, change, describe_change};
 use crate::args::{EntryArgs, ScheduleCommand};
 use crate::client::{Client, read};
 use crate::objective_line;
@@ -38,7 +38,8 @@ pub(super) fn run(command: &ScheduleCommand, client: &Client, out: Output) -> Re
     if out.is_json() {
         return out.json(&answer);
     }
-    Ok(out.table(&describe_change(&read(answer)?, persisted))?)
+    let note = (!persisted).then_some(NOT_PERSISTED);
+    Ok(out.table(&describe_change(&read(answer)?, note))?)
 }
 
 fn query(force: bool, persist: bool) -> String {
