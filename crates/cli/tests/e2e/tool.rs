@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use std::{env, io, thread};
 
 use serde_json::Value;
@@ -224,6 +225,8 @@ pub(crate) struct FioResult {
     pub(crate) writes: u64,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
+    /// Time from the first read to the last one.
+    pub(crate) read_time: Duration,
 }
 
 /// Waits for fio, which must have succeeded.
@@ -240,6 +243,7 @@ pub(crate) fn fio_result(fio: Running) -> FioResult {
         writes: number("write", "total_ios"),
         bytes_read: number("read", "io_bytes"),
         bytes_written: number("write", "io_bytes"),
+        read_time: Duration::from_millis(number("read", "runtime")),
     };
     assert!(result.reads + result.writes > 0, "fio did nothing: {out}");
     result

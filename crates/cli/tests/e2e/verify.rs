@@ -33,6 +33,7 @@ fn verified(running: Running) {
         writes,
         bytes_read,
         bytes_written,
+        ..
     } = fio_result(running);
     assert_eq!(
         (reads, bytes_read),
