@@ -292,6 +292,7 @@ fn limited_parts(disks: &[DiskConfig], sizes: &[u64]) -> Vec<DiskPart> {
     if !disks.iter().any(is_limited) {
         return Vec::new();
     }
+    let whole = joined_size(sizes);
     let mut end: u64 = 0;
     let parts = disks.iter().zip(sizes).map(|(disk, size)| {
         let start = end.div_ceil(DISK_ALIGNMENT) * DISK_ALIGNMENT;
@@ -302,7 +303,8 @@ fn limited_parts(disks: &[DiskConfig], sizes: &[u64]) -> Vec<DiskPart> {
             group: disk.limit_group.clone(),
         }
     });
-    parts.collect()
+    // A disk at the end of which no whole block is left has no requests.
+    parts.filter(|part| part.start < whole).collect()
 }
 
 /// Returns the default workload, which saturates any device.
@@ -393,6 +395,21 @@ mod tests {
         assert_eq!(joined_size(&[5 << 20]), 5 << 20);
         assert_eq!(joined_size(&[4097, 8192]), DISK_ALIGNMENT + 8192);
         assert_eq!(joined_size(&[100]), 4096);
+    }
+
+    #[test]
+    fn a_last_disk_below_a_block_is_no_part() {
+        let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+                    [[vm]]\nname = \"a\"\ndisk = [{ size = \"1 GiB\", limit = \"9 IOPS\" }, \
+                    { size = \"1 GiB\", export = \"b\" }]\n";
+        let loaded = tidegate_server::config::parse(text, "t", Path::new("/"));
+        let disks = &loaded.expect("good").config.vms[0].disks;
+        let starts = |sizes: [u64; 2]| -> Vec<u64> {
+            let parts = limited_parts(disks, &sizes);
+            parts.iter().map(|part| part.start).collect()
+        };
+        assert_eq!(starts([DISK_ALIGNMENT, 4096]), [0, DISK_ALIGNMENT]);
+        assert_eq!(starts([DISK_ALIGNMENT, 100]), [0]);
     }
 
     #[test]

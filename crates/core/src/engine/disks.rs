@@ -7,7 +7,8 @@ use tidegate_base::request::{ClientId, DiskId};
 /// A disk of a VM: a range of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskSpec {
-    /// First byte on the device. Disks must not overlap; the driver ensures that.
+    /// First byte on the device. The engine has no order between requests of disks that overlap,
+    /// so a driver with data on the device keeps its disks apart.
     pub base: u64,
     /// Size in bytes, at least 1.
     pub size: u64,

@@ -120,7 +120,9 @@ impl Hosts {
     ) -> Box<[(u64, ClientId)]> {
         let (engine, shared) = (&mut self.engines[host], &self.shared_limits[host]);
         let connect = |part: &DiskPart| {
-            // Up to the end of the whole disk: a request may reach into the next part.
+            // Up to the end of the whole disk, because a request may reach into the next part.
+            // Parts overlap so, and the whole disk, which has no requests then, overlaps them: the
+            // simulated device has no data.
             let spec = DiskSpec {
                 base: whole.base + part.start,
                 size: whole.size - part.start,
