@@ -93,6 +93,11 @@ pub struct VmFacts {
     /// it; other files do not tell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduled: bool,
+    /// True if disks have limits, their own or shared ones, which recordings do not have. Dumps of
+    /// a daemon have it, as at the time of the dump, and recordings of simulations; other files do
+    /// not tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disk_limits: bool,
     /// Objective in force.
     pub objective: ObjectiveView,
     /// Disks.

@@ -74,6 +74,33 @@ fn a_policy_and_a_limit_are_tried_on_a_recording() {
 }
 
 #[test]
+fn limits_of_disks_that_are_not_replayed_are_named_once() {
+    let limited = SCENARIO.replacen(
+        "size = \"1 GiB\"",
+        "size = \"1 GiB\", limit = \"30 IOPS\"",
+        1,
+    );
+    let note = "Disks of etcd have limits, which are not replayed";
+    let choose = [
+        "--choose",
+        "--budget",
+        "1 s",
+        "--objective",
+        "etcd=latency=1 s",
+    ];
+    for arguments in [&["--policy", "mclock,drr"][..], &choose] {
+        for (scenario, notes) in [(SCENARIO, 0), (&limited, 1)] {
+            let (_dir, path) = recording(scenario);
+            let arguments = [&["whatif", path.as_str()], arguments].concat();
+            let done = tidegate(&arguments);
+            assert!(done.status.success(), "{}", stderr(&done));
+            let text = stdout(&done);
+            assert_eq!(text.matches(note).count(), notes, "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_recording_that_is_damaged_is_refused_unless_gaps_are_allowed() {
     let (_dir, path) = recording(SCENARIO);
     let mut bytes = std::fs::read(&path).expect("there");

@@ -1,6 +1,5 @@
 //! `/v1/recordings` and `/v1/devices/{name}/recording`: recordings of requests.
 
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -21,8 +20,9 @@ use super::history::parse_time;
 use super::path::Path;
 use super::plane::Plane;
 use super::{ANSWER_TIMEOUT, Api};
+use crate::config::VmConfig;
 use crate::daemon::ControlError;
-use crate::recording::{Dumped, Range, RecordingError, Recordings, Sink};
+use crate::recording::{Dumped, Range, RecordingError, Recordings, Sink, Unrecorded};
 
 /// Example of a body.
 pub(super) const SWITCH: &str = "{\"on\": true}";
@@ -77,13 +77,13 @@ fn time(name: &str, text: Option<&str>, now: &Zoned, default: u64) -> ApiResult<
     Ok(u64::try_from(time.as_nanosecond().max(0)).unwrap_or(u64::MAX))
 }
 
-/// Returns the range of a query at a time.
-pub(super) fn range(query: &RecordingQuery, now: &Zoned) -> ApiResult<Range> {
+/// Returns the range of a query at a time. `vms`: those of the device.
+pub(super) fn range(query: &RecordingQuery, now: &Zoned, vms: &[VmConfig]) -> ApiResult<Range> {
     let range = Range {
         from: time("from", query.from.as_deref(), now, 0)?,
         to: time("to", query.to.as_deref(), now, u64::MAX)?,
         vm: query.vm.clone(),
-        scheduled: BTreeSet::new(),
+        unrecorded: Unrecorded::new(vms),
     };
     let Some(from) = query.from.as_deref() else {
         return Ok(range);
@@ -108,11 +108,7 @@ pub(super) async fn dump<P: Plane>(
     let device = api.device(&name)?;
     let allowed = "?vm=NAME, ?from=TIME or ?to=TIME";
     let query: RecordingQuery = parse_query(&uri, allowed)?;
-    let scheduled = api.plane.scheduled().into_iter().map(|vm| vm.name);
-    let range = Range {
-        scheduled: scheduled.collect(),
-        ..range(&query, &Zoned::now())?
-    };
+    let range = range(&query, &Zoned::now(), &api.plane.vms_of(device))?;
     let vm = range.vm.clone();
     let (sender, mut receiver) = mpsc::channel(PIECES);
     let begun = (api.plane.recordings()).begin_dump(device, range, Client(sender));
@@ -202,7 +198,7 @@ mod tests {
                 from: from.map(str::to_owned),
                 to: to.map(str::to_owned),
             };
-            range(&query, &now)
+            range(&query, &now, &[])
         };
         let (ten, noon, two) = (
             "2026-03-01T10:00:00Z",

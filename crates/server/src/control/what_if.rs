@@ -322,7 +322,7 @@ pub(super) async fn start<P: Plane>(State(api): State<Api<P>>, body: Body) -> Ap
         from: request.from.clone(),
         to: request.to.clone(),
     };
-    let range = recordings::range(&query, &Zoned::now())?;
+    let range = recordings::range(&query, &Zoned::now(), &api.plane.vms_of(device))?;
     let maker = api.maker()?;
     let recordings = api.plane.recordings();
     let status = recordings.with_files(Recordings::status).await;

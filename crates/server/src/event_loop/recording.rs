@@ -133,6 +133,7 @@ fn vm_facts(event_loop: &Loop, at: usize) -> VmFacts {
         name: vm.name.clone(),
         background: event_loop.engine.view().is_background(vm.id),
         scheduled: false,
+        disk_limits: false,
         objective: objective_view(event_loop.engine.vms().objective(vm.id)),
         disks: disks.collect(),
     }

@@ -12,6 +12,7 @@ use tidegate_recording::{
 };
 
 use super::directory::{RecordingFile, files_of};
+use crate::config::VmConfig;
 
 /// Part of the files of a device that a dump has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +23,34 @@ pub(crate) struct Range {
     pub(crate) from: u64,
     /// Time before which requests arrive.
     pub(crate) to: u64,
-    /// Names of the VMs that have a schedule, which the files do not tell.
+    /// Facts that the files do not have.
+    pub(crate) unrecorded: Unrecorded,
+}
+
+/// Names of VMs with facts that files do not have, as they are now.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Unrecorded {
+    /// VMs that have a schedule.
     pub(crate) scheduled: BTreeSet<String>,
+    /// VMs whose disks have limits, their own or shared ones.
+    pub(crate) disk_limits: BTreeSet<String>,
+}
+
+impl Unrecorded {
+    /// Returns the facts of these VMs.
+    pub(crate) fn new(vms: &[VmConfig]) -> Unrecorded {
+        let names = |has: fn(&VmConfig) -> bool| {
+            let matching = vms.iter().filter(|vm| has(vm));
+            matching.map(|vm| vm.name.clone()).collect()
+        };
+        Unrecorded {
+            scheduled: names(|vm| vm.schedule.is_some()),
+            disk_limits: names(|vm| {
+                let mut disks = vm.disks.iter();
+                disks.any(|disk| !disk.limit.is_none() || disk.limit_group.is_some())
+            }),
+        }
+    }
 }
 
 /// Receiver of a dump's bytes.
@@ -104,8 +131,7 @@ struct Open {
     next_disk: u32,
     /// Numbers of the VMs that are in it and not removed.
     vms: Vec<u32>,
-    /// Names of the VMs that have a schedule.
-    scheduled: BTreeSet<String>,
+    unrecorded: Unrecorded,
 }
 
 /// Recording whose files are being read: all files with one beginning.
@@ -202,7 +228,7 @@ impl<S: Sink> Dump<'_, S> {
             None => {
                 // Requests before the range are left out, and time 0 is at its beginning.
                 let started_unix_ns = header.started_unix_ns.max(self.range.from);
-                let mut open = Open::new(started_unix_ns, self.range.scheduled.clone());
+                let mut open = Open::new(started_unix_ns, self.range.unrecorded.clone());
                 let vms = vms.into_iter().map(|vm| open.number(&mut session, vm));
                 let header = Header {
                     vms: vms.collect(),
@@ -390,7 +416,7 @@ impl<S: Sink> Dump<'_, S> {
 }
 
 impl Open {
-    fn new(started_unix_ns: u64, scheduled: BTreeSet<String>) -> Open {
+    fn new(started_unix_ns: u64, unrecorded: Unrecorded) -> Open {
         Open {
             // Replaced once the VMs have their numbers.
             encoder: Encoder::new(&Header::default(), &mut Vec::new()),
@@ -399,7 +425,7 @@ impl Open {
             next_vm: 0,
             next_disk: 0,
             vms: Vec::new(),
-            scheduled,
+            unrecorded,
         }
     }
 
@@ -415,7 +441,8 @@ impl Open {
         self.next_vm += 1;
         session.vms.insert(vm.number, number);
         vm.number = number;
-        vm.scheduled = self.scheduled.contains(&vm.name);
+        vm.scheduled = self.unrecorded.scheduled.contains(&vm.name);
+        vm.disk_limits = self.unrecorded.disk_limits.contains(&vm.name);
         self.vms.push(number);
         for disk in &mut vm.disks {
             disk.number = self.number_disk(session, disk.number);

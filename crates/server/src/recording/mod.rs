@@ -42,7 +42,7 @@ use crate::ring::sys;
 use crate::storage_identity::IdentitySource;
 use crate::timekeeping::wall_at_loop_start;
 
-pub(crate) use dump::{Dumped, Range, Sink};
+pub(crate) use dump::{Dumped, Range, Sink, Unrecorded};
 pub use producer::{Producer, Queues, RecordingCounts};
 
 use directory::{RecordingFile, files_of};

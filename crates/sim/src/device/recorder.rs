@@ -40,6 +40,7 @@ impl Recorder {
                 name: spec.name.clone(),
                 background: spec.background,
                 scheduled: false,
+                disk_limits: !spec.parts.is_empty(),
                 objective: objective_view(&spec.objective),
                 disks: vec![disk],
             };

@@ -104,6 +104,8 @@ pub struct RecordedVm {
     pub last_name: String,
     /// True if a schedule changes its objective.
     pub scheduled: bool,
+    /// True if its disks have limits, which are not replayed.
+    pub disk_limits: bool,
     /// True for a process of the host.
     pub background: bool,
     /// Objective at the beginning of the recording, or at the VM's arrival.
@@ -462,6 +464,7 @@ impl Vms {
                 name,
                 last_name: draft.facts.name.clone(),
                 scheduled: draft.facts.scheduled,
+                disk_limits: draft.facts.disk_limits,
                 background: draft.facts.background,
                 objective: draft.objective,
                 inference: infer(&relative),

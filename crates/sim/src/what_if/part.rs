@@ -177,6 +177,7 @@ impl RecordedVm {
             name: self.name.clone(),
             last_name: self.last_name.clone(),
             scheduled: self.scheduled,
+            disk_limits: self.disk_limits,
             background: self.background,
             objective: *in_force(&self.objectives, from).unwrap_or(&self.objective),
             inference: self.inference.about(&spans),

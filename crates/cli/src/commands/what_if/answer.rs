@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tidegate_core::policy::Policy;
+use tidegate_recording::Recording;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_sim::report::{Promise, Report};
 use tidegate_sim::what_if::{Figures, RecordedVm, Reproduction, WhatIf};
@@ -29,26 +30,44 @@ pub(super) struct Answer {
     pub(super) vms: Vec<Vm>,
 }
 
-/// Requests that a recording lacks.
-#[derive(Clone, Copy, Default, Serialize)]
+/// Requests and limits that a recording lacks.
+#[derive(Clone, Default, Serialize)]
 pub(super) struct Missing {
     /// Gaps of the recording.
     pub(super) gaps: usize,
     /// Requests that are known to be missing.
     #[serde(rename = "missing_requests")]
     pub(super) requests: u64,
+    /// VMs whose disks have limits, which are not replayed.
+    pub(super) disk_limits: Vec<String>,
 }
 
 impl Missing {
-    /// Returns a sentence about them; `None` if there are none.
-    pub(super) fn text(&self) -> Option<String> {
-        (self.gaps > 0).then(|| {
+    pub(super) fn new(recording: &Recording, what_if: &WhatIf) -> Missing {
+        let limited = what_if.vms.iter().filter(|vm| vm.disk_limits);
+        Missing {
+            gaps: recording.gaps.len(),
+            requests: recording.summary.dropped + recording.summary.lost,
+            disk_limits: limited.map(|vm| vm.name.clone()).collect(),
+        }
+    }
+
+    /// Returns sentences about them; none if nothing is missing.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        let gaps = (self.gaps > 0).then(|| {
             format!(
                 "The recording has {}; {} requests are known to be missing.",
                 gaps_text(self.gaps),
                 count(self.requests)
             )
-        })
+        });
+        let limits = (!self.disk_limits.is_empty()).then(|| {
+            format!(
+                "Disks of {} have limits, which are not replayed: a recording does not have them.",
+                self.disk_limits.join(", ")
+            )
+        });
+        gaps.into_iter().chain(limits)
     }
 }
 
@@ -165,7 +184,7 @@ impl Answer {
             notes.push("* depends on the inference about the VM's requests\n".to_owned());
         }
         notes.extend(agreement(&self.own_policy, self.reproduction));
-        notes.extend(self.missing.text());
+        notes.extend(self.missing.notes());
         notes
     }
 

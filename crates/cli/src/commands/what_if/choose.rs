@@ -342,7 +342,7 @@ impl Answer {
                     .to_owned(),
             ],
         };
-        for note in notes.into_iter().chain(self.missing.text()) {
+        for note in notes.into_iter().chain(self.missing.notes()) {
             text += &format!("\n{note}");
         }
         text + "\n"

@@ -119,10 +119,7 @@ struct RunResults {
 impl<'a> Replayed<'a> {
     fn new(path: &'a Path, recording: Recording, device: ReplayDevice) -> Result<Replayed<'a>> {
         let (what_if, model) = recording_file::replay(path.display(), &recording, device)?;
-        let missing = Missing {
-            gaps: recording.gaps.len(),
-            requests: recording.summary.dropped + recording.summary.lost,
-        };
+        let missing = Missing::new(&recording, &what_if);
         // The simulation has the requests in another form; those of the file end here.
         Ok(Replayed {
             path,
@@ -157,7 +154,12 @@ impl<'a> Replayed<'a> {
     }
 
     fn answer(&self, results: &RunResults) -> Answer {
-        Answer::new(&self.what_if, &self.model, &results.reports, self.missing)
+        Answer::new(
+            &self.what_if,
+            &self.model,
+            &results.reports,
+            self.missing.clone(),
+        )
     }
 }
 

@@ -1,11 +1,10 @@
 //! Dumps of ranges, of several sessions, with missing files, for clients that leave.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
 use super::super::DUMPS_MAX;
-use super::super::dump::{Dumped, Range, Sink, dump};
+use super::super::dump::{Dumped, Range, Sink, Unrecorded, dump};
 use super::*;
 use crate::config::RecordingConfig;
 
@@ -76,22 +75,28 @@ fn range(vm: Option<&str>, from: u64, to: u64) -> Range {
         vm: vm.map(str::to_owned),
         from,
         to,
-        scheduled: BTreeSet::new(),
+        unrecorded: Unrecorded::default(),
     }
 }
 
 #[test]
-fn a_dump_tells_which_vms_have_a_schedule() {
+fn a_dump_tells_which_vms_have_a_schedule_and_limits_of_disks() {
     let dir = tempfile::tempdir().expect("a directory");
     session(dir.path(), 1_000_000_000, 0..10);
-    let with_schedule = Range {
-        scheduled: BTreeSet::from(["backup".to_owned(), "another".to_owned()]),
+    let names = |names: [&str; 2]| names.map(str::to_owned).into_iter().collect();
+    let with_facts = Range {
+        unrecorded: Unrecorded {
+            scheduled: names(["backup", "another"]),
+            disk_limits: names(["oltp", "another"]),
+        },
         ..range(None, 0, ALL)
     };
-    let all = dumped(dir.path(), &with_schedule).expect("a recording");
+    let all = dumped(dir.path(), &with_facts).expect("a recording");
     let vms = all.header.vms.iter();
-    let vms: Vec<_> = vms.map(|vm| (vm.name.as_str(), vm.scheduled)).collect();
-    assert_eq!(vms, [("oltp", false), ("backup", true)]);
+    let facts = |vm: &VmFacts| (vm.name.clone(), vm.scheduled, vm.disk_limits);
+    let [oltp, backup] = ["oltp", "backup"].map(str::to_owned);
+    let expected = [(oltp, false, true), (backup, true, false)];
+    assert_eq!(vms.map(facts).collect::<Vec<_>>(), expected);
 }
 
 #[test]
