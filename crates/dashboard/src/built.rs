@@ -11,9 +11,9 @@ pub(super) const ASSETS: &[Asset] = &[
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-C4f2JDSZ.js",
+        path: "/assets/index-CZnPm9L7.js",
         content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-C4f2JDSZ.js"),
+        bytes: include_bytes!("../assets/index-CZnPm9L7.js"),
         is_hashed: true,
     },
     Asset {

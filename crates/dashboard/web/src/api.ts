@@ -221,6 +221,8 @@ export interface WhatIfAnswer {
   duration_s: number;
   gaps: number;
   missing_requests: number;
+  /** VMs whose disks have limits, which are not replayed; daemons of before do not say. */
+  disk_limits?: string[];
   own_policy: string;
   reproduction: { throughput_error: number; latency_error: number };
   vms: {

@@ -264,6 +264,9 @@ function Results({ answer }: { answer: WhatIfAnswer }) {
             The recording has {answer.gaps} gaps; {answer.missing_requests} requests are known to be missing.
           </p>
         )}
+        {answer.disk_limits && answer.disk_limits.length > 0 && (
+          <p>Disks of {answer.disk_limits.join(", ")} have limits, which are not replayed: a recording does not have them.</p>
+        )}
       </div>
       <SideBySide answer={answer} />
       {answer.vms.some((vm) => vm.inferred) && (

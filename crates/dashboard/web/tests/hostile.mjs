@@ -87,7 +87,8 @@ export function answer(url) {
     const policies = [{ policy: NAME, own: true, promises, ...figures }];
     const vms = [{ name: NAME, closed: true, evidence: NAME, inferred: true, recorded: figures, policies }];
     const reproduction = { throughput_error: 1, latency_error: 1 };
-    const answer = { device: NAME, duration_s: 1, gaps: 1, missing_requests: 1, own_policy: NAME, reproduction, vms };
+    const missing = { gaps: 1, missing_requests: 1, disk_limits: [NAME] };
+    const answer = { device: NAME, duration_s: 1, ...missing, own_policy: NAME, reproduction, vms };
     const problem = { what: NAME, where: LINK, allowed: NAME };
     const run = { number: 1, state: "running", request: { device: NAME }, progress: 0.5, step: NAME, problem, answer };
     const bounds = { cpu_s: 1, time_s: 1, memory_bytes: 1, recording_bytes: 1 };
