@@ -7,6 +7,9 @@
 //!                                              +-- WATCHDOG=1 at half of WATCHDOG_USEC
 //! ```
 //!
+//! In a takeover two daemons are processes of one service. The one that is to take over says
+//! nothing until it is the main process (`succession`).
+//!
 //! The watchdog watches the control thread alone: its task sends while that thread runs. A hung
 //! disk blocks an event loop and no control thread, and a daemon that is killed for it would take
 //! the other disks with it; an event loop that ends, ends the daemon anyway.
@@ -20,14 +23,21 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::ring::read_clock;
+
+mod succession;
+
+pub(crate) use succession::{
+    become_main, begin, fall_silent, is_of_own_service, may_become_main, speak_again,
+    watchdog_micros,
+};
 
 /// Time beyond the deadline of an orderly end within which the process ends.
 const END_SLACK: Duration = Duration::from_secs(10);
@@ -36,7 +46,16 @@ const END_SLACK: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Manager of this process; empty if there is none, or if this program does not serve it.
-static MANAGER: OnceLock<Manager> = OnceLock::new();
+static CONNECTION: OnceLock<Connection> = OnceLock::new();
+
+/// Process of a service that connects to the manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Main process, which notifies from now on.
+    Main,
+    /// Daemon that is to take over from the main process. Notifies once it has.
+    Successor,
+}
 
 /// Finds the service manager by the environment, and begins to send its notifications. Must be
 /// called within the runtime of the control thread, and once. Without a service manager nothing
@@ -44,15 +63,36 @@ static MANAGER: OnceLock<Manager> = OnceLock::new();
 ///
 /// # Errors
 /// If the environment names a manager that cannot be reached.
-pub fn connect() -> Result<(), ConnectError> {
+pub fn connect(role: Role) -> Result<(), ConnectError> {
     let get = |name: &str| std::env::var_os(name);
     let Some(found) = Found::by(get, std::process::id())? else {
         return Ok(());
     };
     let (manager, notifications) = Manager::new();
-    tokio::spawn(found.send_all(notifications));
-    assert!(MANAGER.set(manager).is_ok(), "connected twice");
+    if role == Role::Main {
+        manager.voice.begin(found.watchdog);
+    }
+    let voice = manager.voice.clone();
+    let connection = Connection {
+        manager,
+        address: found.address.clone(),
+        own_watchdog: found.watchdog,
+        watched_for: found.watched_for,
+    };
+    tokio::spawn(found.send_all(notifications, voice));
+    assert!(CONNECTION.set(connection).is_ok(), "connected twice");
     Ok(())
+}
+
+/// Manager that was found, and how this process notifies it.
+#[derive(Debug)]
+struct Connection {
+    manager: Manager,
+    address: SocketAddr,
+    /// Interval of this process's notifications for the watchdog, if they are its own to send.
+    own_watchdog: Option<Duration>,
+    /// Time for which the watchdog waits, whichever process of the service it watches.
+    watched_for: Option<Duration>,
 }
 
 /// Supervisor that ends with its first process whatever that has started.
@@ -70,14 +110,14 @@ pub(crate) fn supervisor() -> Option<Supervisor> {
 }
 
 fn supervisor_by(get: impl Fn(&str) -> Option<OsString>, pid: u32) -> Option<Supervisor> {
+    // First, because a container's manager may pass it a socket for notifications.
+    if pid == 1 {
+        return Some(Supervisor::Container);
+    }
     // Also one that cannot be reached. The other variable is inherited by children of the service.
     let notified = get("NOTIFY_SOCKET").is_some_and(|name| !name.is_empty());
     let is_main = get("SYSTEMD_EXEC_PID").is_some_and(|of| of == pid.to_string().as_str());
-    if notified || is_main {
-        Some(Supervisor::Systemd)
-    } else {
-        (pid == 1).then_some(Supervisor::Container)
-    }
+    (notified || is_main).then_some(Supervisor::Systemd)
 }
 
 /// Reports that the daemon serves.
@@ -96,7 +136,9 @@ pub(crate) fn stopping(within: Duration) {
 }
 
 fn with_manager(act: impl FnOnce(&Manager)) {
-    MANAGER.get().map(act);
+    if let Some(connection) = CONNECTION.get() {
+        act(&connection.manager);
+    }
 }
 
 /// Reload of a part of the configuration; the manager is told of its beginning and, once all
@@ -135,8 +177,16 @@ struct Found {
     /// Not connected: confined threads can write to what is open, and may send to no address.
     socket: UnixDatagram,
     address: SocketAddr,
-    /// Interval of the watchdog's notifications, half of what the manager waits.
+    /// Interval of the watchdog's notifications, half of what the manager waits, if it watches this
+    /// process.
     watchdog: Option<Duration>,
+    /// Time for which the watchdog waits, whichever process it watches.
+    watched_for: Option<Duration>,
+}
+
+/// Returns the interval of notifications for a watchdog that waits for so long.
+fn half(time: Duration) -> Duration {
+    time / 2
 }
 
 impl Found {
@@ -160,18 +210,20 @@ impl Found {
         let number = |name| get(name)?.to_str()?.parse::<u64>().ok();
         // Set for another process, such as a parent of this one.
         let is_others = number("WATCHDOG_PID").is_some_and(|watched| watched != u64::from(pid));
-        let micros = number("WATCHDOG_USEC").filter(|micros| *micros > 1 && !is_others);
-        let watchdog = micros.map(|micros| Duration::from_micros(micros / 2));
+        let micros = number("WATCHDOG_USEC").filter(|micros| *micros > 1);
+        let watched_for = micros.map(Duration::from_micros);
         Ok(Some(Found {
             socket,
             address,
-            watchdog,
+            watchdog: watched_for.filter(|_| !is_others).map(half),
+            watched_for,
         }))
     }
 
-    /// Sends notifications in their order, and those of the watchdog, until their queue is closed.
-    async fn send_all(self, mut notifications: mpsc::UnboundedReceiver<String>) {
-        let mut watchdog = self.watchdog.map(|every| {
+    /// Sends notifications in their order, and those of the watchdog, from the beginning of `voice`
+    /// until their queue is closed.
+    async fn send_all(self, mut notifications: mpsc::UnboundedReceiver<String>, voice: Voice) {
+        let mut watchdog = voice.has_begun().await.map(|every| {
             let mut ticks = interval(every);
             // One after a stall is enough.
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -186,6 +238,9 @@ impl Found {
                 },
                 () = tick(watchdog.as_mut()) => "WATCHDOG=1\n".to_owned(),
             };
+            if voice.is_silent() {
+                continue;
+            }
             let sent = self.send(&lines).await;
             if let Err(error) = &sent
                 && !failing
@@ -227,10 +282,47 @@ async fn tick(ticks: Option<&mut Interval>) {
     }
 }
 
+/// Permission to notify, which only the main process of a service uses. Clones share it.
+#[derive(Clone, Debug)]
+struct Voice {
+    /// Set once notifications may be sent: the interval of the watchdog's, if it has any.
+    begun: watch::Sender<Option<Option<Duration>>>,
+    silent: Arc<AtomicBool>,
+}
+
+impl Voice {
+    fn new() -> Voice {
+        Voice {
+            begun: watch::Sender::new(None),
+            silent: Arc::default(),
+        }
+    }
+
+    fn begin(&self, watchdog: Option<Duration>) {
+        self.begun.send_replace(Some(watchdog));
+    }
+
+    /// Waits until notifications may be sent. Returns the interval of the watchdog's.
+    async fn has_begun(&self) -> Option<Duration> {
+        let mut begun = self.begun.subscribe();
+        let begun = begun.wait_for(Option::is_some).await;
+        begun.expect("this has the sender").expect("waited for")
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
+    }
+
+    fn silence(&self, is_silent: bool) {
+        self.silent.store(is_silent, Ordering::Release);
+    }
+}
+
 /// Service manager, as the daemon sees it.
 #[derive(Debug)]
 struct Manager {
     queue: mpsc::UnboundedSender<String>,
+    voice: Voice,
     /// Reloads that go on.
     reloads: AtomicU32,
     /// Status before the first of those reloads.
@@ -243,6 +335,7 @@ impl Manager {
         let (queue, notifications) = mpsc::unbounded_channel();
         let manager = Manager {
             queue,
+            voice: Voice::new(),
             reloads: AtomicU32::new(0),
             last_status: Mutex::default(),
         };
@@ -331,6 +424,8 @@ mod tests {
             "it was started by a process of a service"
         );
         assert_eq!(by(&[], 1), Some(Supervisor::Container));
+        let in_container = by(&[("NOTIFY_SOCKET", socket)], 1);
+        assert_eq!(in_container, Some(Supervisor::Container));
     }
 
     /// Socket of a manager at a path, with the directory that it is in.
@@ -404,11 +499,11 @@ mod tests {
             ];
             set.extend(pid.map(|pid| ("WATCHDOG_PID", OsStr::new(pid))));
             let found = Found::by(variables(&set), 7).expect("it listens");
-            assert_eq!(
-                found.expect("it is set").watchdog,
-                expected,
-                "{micros} {pid:?}"
-            );
+            let found = found.expect("it is set");
+            assert_eq!(found.watchdog, expected, "{micros} {pid:?}");
+            // A new daemon's is that of the service, whose variable names the process before it.
+            let of_service = (micros == "3000000").then_some(Duration::from_secs(3));
+            assert_eq!(found.watched_for, of_service, "{micros} {pid:?}");
         }
     }
 
@@ -454,7 +549,8 @@ mod tests {
         let found = found.expect("it listens").expect("it is set");
         // More than the socket holds (net.unix.max_dgram_qlen, 10 by default).
         let many = 500;
-        let sending = runtime.spawn(found.send_all(notifications));
+        manager.voice.begin(None);
+        let sending = runtime.spawn(found.send_all(notifications, manager.voice.clone()));
         runtime.block_on(async {
             for i in 0..many {
                 manager.status(&i.to_string());

@@ -70,6 +70,10 @@ pub(crate) struct ServeArgs {
     /// Take over from the daemon that runs, without dropping its clients
     #[arg(long, requires = "config")]
     pub(crate) takeover: bool,
+    /// Return once the new daemon has taken over and serves in the background; fails if it is
+    /// refused
+    #[arg(long, requires = "takeover")]
+    pub(crate) detach: bool,
     /// Log level; the log goes to standard error
     #[arg(
         long,

@@ -10,10 +10,10 @@ use tidegate_server::config::{
     self, Config, ConfigErrors, Diagnostic, ListenAddress, Loaded, SocketOwner,
 };
 use tidegate_server::control::{SocketError, Sockets};
-use tidegate_server::daemon::Stopped;
+use tidegate_server::daemon::{Daemon, Stopped};
 use tidegate_server::feasibility;
 use tidegate_server::listener::{self, Bound};
-use tidegate_server::service_manager;
+use tidegate_server::service_manager::{self, Role};
 use tidegate_server::takeover::{self, Inherited, TakeoverError, Taking};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -26,6 +26,7 @@ use crate::output::{self, Output};
 use crate::problem::Problem;
 
 mod attach_lines;
+mod detach;
 mod of_disks;
 
 /// Serves until a signal stops the daemon, or another one takes over.
@@ -38,11 +39,24 @@ pub(super) fn run(args: &ServeArgs, out: Output) -> Result<()> {
         let help = "a configuration file has the objective of each VM in [vm.objective]";
         return Err(problem.help(help).into());
     }
-    let format = args.log_format;
-    daemon_process::run(args.log, format, async {
-        let loaded = config::load(file).map_err(|errors| refused(errors, file))?;
-        serve(told(loaded, format), (format, args.takeover), || Ok(())).await
-    })
+    let serve = |successor: Option<Successor>| {
+        let format = args.log_format;
+        daemon_process::run(args.log, format, async {
+            let loaded = config::load(file).map_err(|errors| refused(errors, file))?;
+            serve(told(loaded, format), format, successor, || Ok(())).await
+        })
+    };
+    if args.detach {
+        return detach::run(|word| serve(Some(Successor { word: Some(word) })));
+    }
+    serve(args.takeover.then(Successor::default))
+}
+
+/// Daemon that takes over from the one that runs.
+#[derive(Default)]
+struct Successor {
+    /// Word for the command that has started it.
+    word: Option<detach::Word>,
 }
 
 /// Serves the disks of the options, and prints how they are attached.
@@ -62,7 +76,7 @@ fn serve_disks(args: &ServeArgs, out: Output) -> Result<()> {
         let directory = made.directory.map(RuntimeDirectory::create).transpose()?;
         let served = config.clone();
         let serving = || Ok(out.verbatim(&attach_lines::lines(&served)?)?);
-        let stopped = serve(config, (format, false), serving).await;
+        let stopped = serve(config, format, None, serving).await;
         // Once the sockets in it are gone, also where the process then ends at once.
         drop(directory);
         stopped
@@ -76,19 +90,18 @@ fn told(loaded: Loaded, format: LogFormat) -> Config {
     loaded.config
 }
 
-/// Runs the daemon and its control API until they stop. With `takes_over` it takes over from the
-/// daemon that runs. `serving` is called once its disks are served.
+/// Runs the daemon and its control API until they stop. A `successor` takes over from the daemon
+/// that runs. `serving` is called once its disks are served.
 async fn serve(
     config: Config,
-    (format, takes_over): (LogFormat, bool),
+    format: LogFormat,
+    successor: Option<Successor>,
     serving: impl FnOnce() -> Result<()>,
 ) -> Result<Stopped> {
     let signals = EndSignals::install()?;
     let forced_end = daemon_process::forced_end(&config)?;
-    if let Err(error) = service_manager::connect() {
-        // Also of a shell or a container that was started by a service, so not fatal.
-        tracing::warn!("no notifications to the service manager: {error}");
-    }
+    let takes_over = successor.is_some();
+    connect_to_manager(takes_over);
     listener::take_over_passed(&config)?;
     let (devices, vms) = (config.devices.len(), config.vms.len());
     let open = move |config: &Config| {
@@ -110,8 +123,7 @@ async fn serve(
         daemon.offer_takeover(offer, sockets.bound());
     }
     if let Some(taking) = taking {
-        let taken = daemon.take_over(taking).await;
-        taken.map_err(|error| not_taken_over(&error))?;
+        take_over(&mut daemon, taking, successor.unwrap_or_default()).await?;
     }
     // After the restore, because the objectives of restored VMs have to fit the devices, too.
     let served = daemon.handle();
@@ -136,12 +148,40 @@ async fn serve(
         }
         _ => is_cut_short(api, forced_end).await,
     };
-    if cut_short || matches!(ended, Ok(Stopped::HandedOver)) {
+    if cut_short || matches!(ended, Ok(Stopped::HandedOver | Stopped::SuccessorLost)) {
         // Dropping the last handle closes the store, which may block on its file system.
         std::mem::forget(served);
     }
     let ended = ended?;
     Ok(if cut_short { Stopped::AtOnce } else { ended })
+}
+
+/// Finds the service manager, which hears of a daemon that takes over later.
+fn connect_to_manager(takes_over: bool) {
+    let role = if takes_over {
+        Role::Successor
+    } else {
+        Role::Main
+    };
+    if let Err(error) = service_manager::connect(role) {
+        // Also of a shell or a container that was started by a service, so not fatal.
+        tracing::warn!("no notifications to the service manager: {error}");
+    }
+}
+
+/// Takes over from the daemon that runs, unless the command that has started this one is gone.
+async fn take_over(daemon: &mut Daemon, taking: Taking, successor: Successor) -> Result<()> {
+    let Successor { mut word } = successor;
+    if let Some(word) = &mut word {
+        word.is_waited_for()?;
+    }
+    let done = move || {
+        if let Some(word) = word {
+            word.taken_over();
+        }
+    };
+    let taken = daemon.take_over(taking, done).await;
+    taken.map_err(|error| not_taken_over(&error))
 }
 
 /// Waits until the API has sent its last replies. Returns true if `forced_end` came first.

@@ -59,10 +59,10 @@ fn systemd_accepts_the_units_and_finds_little_exposed() {
     }
     let scratch = Scratch::new();
     let unit = contrib("systemd/tidegate.service");
-    let installed = "ExecStart=/usr/bin/tidegate ";
-    assert!(unit.contains(installed), "{unit}");
+    let installed = "=/usr/bin/tidegate ";
+    assert_eq!(unit.matches(installed).count(), 2, "{unit}");
     // The program is not installed here.
-    let built = format!("ExecStart={} ", env!("CARGO_BIN_EXE_tidegate"));
+    let built = format!("={} ", env!("CARGO_BIN_EXE_tidegate"));
     let service = scratch.join("tidegate.service");
     fs::write(&service, unit.replace(installed, &built)).expect("ours");
     let socket = scratch.join("tidegate.socket");
@@ -79,6 +79,17 @@ fn systemd_accepts_the_units_and_finds_little_exposed() {
     let threshold = format!("--threshold={EXPOSURE_MAX}");
     let security = ["security", "--offline=true", &threshold, arg(&service)];
     run(&scratch, "systemd-analyze", &security);
+}
+
+#[test]
+fn the_unit_has_what_a_reload_by_takeover_needs() {
+    let unit = contrib("systemd/tidegate.service");
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key));
+    let start = value("ExecStart=").expect("a service");
+    let successor = start.replace(" serve ", " serve --takeover --detach ");
+    assert_eq!(value("ExecReload="), Some(&*successor));
+    assert_eq!(value("NotifyAccess="), Some("all"));
+    assert_eq!(value("Environment="), Some("TIDEGATE_RELOAD=takeover"));
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod promises;
 mod record;
 mod reproduce;
 mod service_manager;
+mod service_reload;
 mod simulation;
 mod story;
 mod trace;

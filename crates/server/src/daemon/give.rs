@@ -17,18 +17,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::handle::DaemonHandle;
-use super::{Stopped, disk_limits, hand_over_disks, handed_connections, snapshots};
+use super::{Stopped, disk_limits, hand_over_disks, handed_connections, snapshots, succession};
 use crate::backing::{Activation, ActivationState, LockedFile};
 use crate::command::{Command, DeviceSnapshot, HandOverStep, HandedConnection};
 use crate::config;
 use crate::listener::{Bound, Listener, Stream, VhostUserListener};
 use crate::ownership::Ownership;
 use crate::ring::sys;
-use crate::service_manager::Supervisor;
+use crate::service_manager::{self, Supervisor};
 use crate::takeover::{
     Channel, ClientPlan, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline,
-    LimitGroupPlan, Message, Plan, PolicyPlan, Problem, SocketPlan, State, TakeoverError, VmPlan,
-    other_format,
+    LimitGroupPlan, Message, Plan, PolicyPlan, Problem, Service, SocketPlan, State, TakeoverError,
+    VmPlan, other_format,
 };
 use crate::tls::TlsThreads;
 
@@ -139,11 +139,14 @@ impl Giver {
             _ => return Err(refused("the peer does not begin with its version")),
         };
         // The new daemon compares, too: whichever is newer knows what to say.
-        channel.send(&Message::Hello(Hello::own()))?;
+        channel.send(&Message::Hello(Hello::of(self.service())))?;
         if hello.format != FORMAT {
             return Err(other_format(&hello));
         }
-        if let Err(error) = Handle::current().block_on(self.refuse_obstacles()) {
+        let by_supervisor =
+            succession::refuse_unless_supervised(self.offer.supervisor, pid, &hello);
+        let refused_by = |()| Handle::current().block_on(self.refuse_obstacles());
+        if let Err(error) = by_supervisor.and_then(refused_by) {
             tell(&mut channel, &error);
             return Err(error);
         }
@@ -170,25 +173,16 @@ impl Giver {
         given
     }
 
+    /// Returns the service of systemd whose main process this one is.
+    fn service(&self) -> Option<Service> {
+        let supervisor = self.offer.supervisor?;
+        (supervisor == Supervisor::Systemd).then(|| Service {
+            watchdog_us: service_manager::watchdog_micros(),
+        })
+    }
+
     /// Refuses a takeover that would lose something.
     async fn refuse_obstacles(&self) -> Result<(), TakeoverError> {
-        if let Some(supervisor) = self.offer.supervisor {
-            let (who, help) = match supervisor {
-                Supervisor::Systemd => (
-                    "systemd",
-                    "restart the service instead: systemctl restart tidegate; clients that \
-                     reconnect go on",
-                ),
-                Supervisor::Container => (
-                    "a container",
-                    "restart the container instead; clients that reconnect go on",
-                ),
-            };
-            return Err(TakeoverError::refused(
-                format!("{who} has started the running daemon, and would end the new one with it"),
-                help,
-            ));
-        }
         let shared = self.handle.shared();
         for vm in shared.vms.configs() {
             if let Some(disk) = vm.disks.iter().find(|disk| disk.path.is_none()) {
@@ -417,6 +411,8 @@ impl Giver {
         self.handle.devices().send_all(give_up);
         // Kept open until the process ends: the other daemon has copies.
         std::mem::forget(paused);
+        let is_supervised = self.service().is_none() || succession::wait_for(channel, pid);
+        self.handle.shared().outcome.let_end(is_supervised);
         Ok(())
     }
 
@@ -479,7 +475,10 @@ impl Giver {
         let locks = || activations.iter().map(|(_, it)| it.ownership());
         // Before the word: from then on nothing here may release a lock.
         locks().for_each(Ownership::give_up);
+        // From then on the service's notifications are the new daemon's.
+        service_manager::fall_silent();
         if let Err(error) = channel.send(&Message::Yours) {
+            service_manager::speak_again();
             locks().for_each(Ownership::take);
             return Err(error.into());
         }
@@ -639,8 +638,8 @@ fn tell(channel: &mut Channel, error: &TakeoverError) {
     let _ = channel.send(&Message::Refused(problem));
 }
 
-/// Ends a daemon that was taken over: writes what it has recorded, and lets clients over TLS have
-/// their last replies.
+/// Ends a daemon that was taken over, once the service manager knows the other one: writes what it
+/// has recorded, and lets clients over TLS have their last replies.
 pub(super) async fn end(handle: &DaemonHandle, tls: Option<Arc<TlsThreads>>) -> Stopped {
     let shared = handle.shared().clone();
     let recorded = tokio::task::spawn_blocking(move || {
@@ -654,11 +653,12 @@ pub(super) async fn end(handle: &DaemonHandle, tls: Option<Arc<TlsThreads>>) -> 
             tls.finished().await;
         }
     };
-    let (recorded, ()) = tokio::join!(recorded, sent);
+    let ended = handle.shared().outcome.may_end();
+    let (recorded, (), stopped) = tokio::join!(recorded, sent, ended);
     if let Err(error) = recorded {
         tracing::error!("the last points and requests are not recorded: {error}");
     }
-    Stopped::HandedOver
+    stopped
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ mod service_status;
 mod shared;
 mod signals;
 mod snapshots;
+mod succession;
 mod taken;
 mod transfers;
 mod unsent;
@@ -67,6 +68,7 @@ pub(crate) use disk_limits::DiskLimits;
 use give::{Giver, Offer, Request};
 pub use handle::DaemonHandle;
 use opening::{bind_nbd, bind_vhost_user, open_disks, open_store, start_history, tls_of, vm_of};
+pub use outcome::Stopped;
 pub use recordings::DeviceRecordings;
 pub use signals::Signals;
 use snapshots::Snapshots;
@@ -327,15 +329,20 @@ impl Daemon {
     }
 
     /// Takes the connections of the running daemon over, after [`Daemon::restore`]. Clients are
-    /// paused from its beginning until they are served here.
+    /// paused from its beginning until they are served here. `done` is called later, once the
+    /// service manager knows this daemon, too.
     ///
     /// # Errors
     /// If the running daemon goes on; this one has to end without touching anything.
-    pub async fn take_over(&mut self, taking: Taking) -> Result<(), TakeoverError> {
+    pub async fn take_over(
+        &mut self,
+        taking: Taking,
+        done: impl FnOnce() + Send + 'static,
+    ) -> Result<(), TakeoverError> {
         let taken = self.taken.take().unwrap_or_default();
         taken.apply(&self.handle).await?;
         let (taken, taking) = taken::take(&self.handle, taken, taking).await?;
-        tokio::spawn(taken.record(self.handle.clone(), taking));
+        tokio::spawn(taken.finish(self.handle.clone(), taking, done));
         Ok(())
     }
 
@@ -522,19 +529,6 @@ impl Daemon {
         }
         Ok(Stopped::AtOnce)
     }
-}
-
-/// Manner in which the daemon ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stopped {
-    /// All requests were finished and all threads joined.
-    InOrder,
-    /// The end was cut short. Threads may still be blocked in the kernel, and dropping what they
-    /// hold may block as well, so the caller has to end the process with [`std::process::exit`].
-    AtOnce,
-    /// Another daemon has taken over. The caller has to end the process as after
-    /// [`Stopped::AtOnce`]: dropping the files of disks would release locks that the other holds.
-    HandedOver,
 }
 
 /// Indices of the devices whose event loops have ended.

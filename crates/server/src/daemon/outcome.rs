@@ -3,9 +3,32 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
+
+/// Manner in which the daemon ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// All requests were finished and all threads joined.
+    InOrder,
+    /// The end was cut short. Threads may still be blocked in the kernel, and dropping what they
+    /// hold may block as well, so the caller has to end the process with [`std::process::exit`].
+    AtOnce,
+    /// Another daemon has taken over. The caller has to end the process as after
+    /// [`Stopped::AtOnce`]: dropping the files of disks would release locks that the other holds.
+    HandedOver,
+    /// Another daemon has taken over, and ended before the service manager knew it. The caller has
+    /// to end the process with a failure, so that the service manager starts a new one.
+    SuccessorLost,
+}
+
 /// Decision, none as long as the daemon runs.
 #[derive(Debug, Default)]
-pub(super) struct Outcome(Mutex<Option<Decision>>);
+pub(super) struct Outcome {
+    decision: Mutex<Option<Decision>>,
+    /// True once this process may end because the other daemon is supervised in its place, false if
+    /// that daemon has ended before.
+    succeeded: watch::Sender<Option<bool>>,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Decision {
@@ -36,9 +59,25 @@ impl Outcome {
         Some(given)
     }
 
+    /// Has the daemon end that was handed over. `is_supervised` is false if the other one has ended
+    /// before the service manager knew it.
+    pub(super) fn let_end(&self, is_supervised: bool) {
+        self.succeeded.send_replace(Some(is_supervised));
+    }
+
+    /// Waits until the daemon that was handed over may end. Returns the manner.
+    pub(super) async fn may_end(&self) -> Stopped {
+        let mut succeeded = self.succeeded.subscribe();
+        let ended = succeeded.wait_for(Option::is_some).await;
+        match ended.as_deref() {
+            Ok(Some(false)) => Stopped::SuccessorLost,
+            _ => Stopped::HandedOver,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Decision>> {
         // Changed by single assignments.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.decision.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -57,5 +96,21 @@ mod tests {
         assert_eq!(handed_over.hand_over(|| Err("lost")), Some(Err("lost")));
         assert_eq!(handed_over.hand_over(|| Ok::<(), ()>(())), Some(Ok(())));
         assert!(!handed_over.stop());
+    }
+    #[tokio::test]
+    async fn a_daemon_that_was_handed_over_ends_by_the_fate_of_the_other_one() {
+        for (is_supervised, stopped) in
+            [(true, Stopped::HandedOver), (false, Stopped::SuccessorLost)]
+        {
+            let outcome = Outcome::default();
+            let mut end = std::pin::pin!(outcome.may_end());
+            tokio::select! {
+                biased;
+                _ = &mut end => panic!("the other one is not known yet"),
+                () = std::future::ready(()) => {}
+            }
+            outcome.let_end(is_supervised);
+            assert_eq!(end.await, stopped);
+        }
     }
 }

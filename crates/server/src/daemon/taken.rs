@@ -214,9 +214,27 @@ impl Taken {
         limits.put_groups(&self.limit_groups).await.map_err(refused)
     }
 
+    /// Makes this daemon the main process of a service, calls `done`, and then begins to record.
+    pub(super) async fn finish(
+        self,
+        handle: DaemonHandle,
+        mut taking: Taking,
+        done: impl FnOnce() + Send + 'static,
+    ) {
+        let supervised = spawn_blocking(move || {
+            taking.become_main();
+            done();
+            taking
+        });
+        match supervised.await {
+            Ok(taking) => self.record(handle, taking).await,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
     /// Records the disks in the store, and switches on the recordings that the other daemon made
     /// and those that the configuration names, once that daemon has ended.
-    pub(super) async fn record(self, handle: DaemonHandle, taking: Taking) {
+    async fn record(self, handle: DaemonHandle, taking: Taking) {
         let ended = spawn_blocking(move || taking.wait(END_TIMEOUT)).await;
         if !matches!(ended, Ok(true)) {
             tracing::warn!("the daemon that was taken over has not ended");

@@ -12,13 +12,14 @@ use std::path::Path;
 use std::time::Duration;
 
 mod accounts;
+pub mod background;
 mod descriptors;
 mod unix_sockets;
 
 pub use accounts::{group_id, overflow_user, own_user, user_id};
 pub use descriptors::{
     DESCRIPTORS_MAX, has_ended, is_hung_up, is_writable, peer_process, process,
-    receive_descriptors, send_descriptors, send_some,
+    receive_descriptors, send_datagram, send_descriptors, send_some,
 };
 pub use unix_sockets::{is_listened_on, open_reference, peer_groups};
 

@@ -47,6 +47,9 @@ pub(crate) enum Message {
     Taken,
     /// Everything is the new daemon's.
     Yours,
+    /// The service manager knows the new daemon as the main process: the running one may end. For a
+    /// daemon whose [`Hello`] has a service.
+    Supervised,
 }
 
 /// Versions of a daemon.
@@ -56,6 +59,17 @@ pub(crate) struct Hello {
     pub(crate) format: u32,
     /// Version of Tidegate.
     pub(crate) build: String,
+    /// Service of systemd whose main process the running daemon is, and the new one may become.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) service: Option<Service>,
+}
+
+/// Service of systemd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Service {
+    /// Time in microseconds for which the watchdog waits for a notification of the running daemon.
+    #[serde(default)]
+    pub(crate) watchdog_us: Option<u64>,
 }
 
 impl Hello {
@@ -64,6 +78,15 @@ impl Hello {
         Hello {
             format: FORMAT,
             build: env!("CARGO_PKG_VERSION").to_owned(),
+            service: None,
+        }
+    }
+
+    /// Returns the versions of this build, as a process of this service.
+    pub(crate) fn of(service: Option<Service>) -> Hello {
+        Hello {
+            service,
+            ..Hello::own()
         }
     }
 }

@@ -11,6 +11,7 @@
 //!     (checks)         <-------------------   State: connections, what was learnt
 //!     Taken            ------------------->   ends; until here it can go on as before
 //!     (serves)         <-------------------   Yours
+//!     Supervised       ------------------->   (under systemd) ends
 //! ```
 //!
 //! If either process ends before `Yours`, the other one goes on with everything.
@@ -29,7 +30,7 @@ pub(crate) use lifeline::{Lifeline, LifelineEnd};
 pub use message::FORMAT;
 pub(crate) use message::{
     ClientPlan, ConnectionState, DeviceState, DiskPlan, DiskSummary, Hello, LimitGroupPlan,
-    Message, Plan, PolicyPlan, Problem, Reader, SocketPlan, State, VmPlan,
+    Message, Plan, PolicyPlan, Problem, Reader, Service, SocketPlan, State, VmPlan,
 };
 pub(crate) use taking::other_format;
 pub use taking::{Inherited, TakeoverError, Taking};

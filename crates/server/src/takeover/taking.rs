@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::message::{ClientPlan, DiskSummary, LimitGroupPlan, PolicyPlan, Problem};
-use super::{Channel, FORMAT, Hello, LifelineEnd, Message, Plan, Reader, State, VmPlan};
+use super::{Channel, FORMAT, Hello, LifelineEnd, Message, Plan, Reader, Service, State, VmPlan};
 use crate::backing::LockedFile;
 use crate::listener::{InheritedSocket, InheritedSockets};
 use crate::ownership::Ownership;
 use crate::ring::sys;
+use crate::service_manager;
 
 /// Time for an answer of the running daemon that needs no I/O to end.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -114,6 +115,8 @@ pub struct Taking {
     pub(crate) pid: i32,
     process: OwnedFd,
     lifeline: Option<LifelineEnd>,
+    /// Service whose main process the running daemon is.
+    service: Option<Service>,
 }
 
 /// Answer to [`Taking::pause`].
@@ -145,10 +148,13 @@ impl Taking {
             pid,
             process,
             lifeline: None,
+            service: None,
         };
-        taking.channel.send(&Message::Hello(Hello::own()))?;
+        let service = service_manager::may_become_main().then_some(Service { watchdog_us: None });
+        let hello = Message::Hello(Hello::of(service));
+        taking.channel.send(&hello)?;
         match taking.answer()? {
-            (Message::Hello(hello), _) if hello.format == FORMAT => {}
+            (Message::Hello(hello), _) if hello.format == FORMAT => taking.service = hello.service,
             (Message::Hello(hello), _) => return Err(other_format(&hello)),
             (other, _) => return Err(unexpected(&other)),
         }
@@ -257,6 +263,17 @@ impl Taking {
         }
     }
 
+    /// Has the service manager know this daemon, which has taken over, and the running one end.
+    /// Blocks until the service manager has read it.
+    pub(crate) fn become_main(&mut self) {
+        let Some(Service { watchdog_us }) = self.service else {
+            return service_manager::begin();
+        };
+        service_manager::become_main(watchdog_us);
+        // The other daemon may have ended by itself, and then does without.
+        drop(self.channel.send(&Message::Supervised));
+    }
+
     /// Says that this daemon does not go on. Blocks.
     pub(crate) fn refuse(&mut self, error: &TakeoverError) {
         let problem = Problem {
@@ -289,7 +306,7 @@ impl Taking {
 
 /// Returns the refusal of a daemon whose hand-over has another version.
 pub(crate) fn other_format(other: &Hello) -> TakeoverError {
-    let Hello { format, build } = other;
+    let Hello { format, build, .. } = other;
     TakeoverError::refused(
         format!(
             "the other daemon is Tidegate {build}, whose takeover has format {format}; this is \

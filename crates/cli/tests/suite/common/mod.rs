@@ -2,6 +2,7 @@
 
 pub(crate) mod live;
 pub(crate) mod nbd;
+pub(crate) mod systemd;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
 
 use super::check;
@@ -21,41 +21,62 @@ type Control = [u64; CONTROL_WORDS];
 /// # Errors
 /// If the peer is gone, or does not take it within the time-out of the socket.
 pub fn send_descriptors(stream: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_message(stream.as_fd(), &[0], descriptors)
+}
+
+/// Sends a datagram with descriptors, at most [`DESCRIPTORS_MAX`], on a connected socket.
+///
+/// # Errors
+/// As for [`send_descriptors`].
+pub fn send_datagram(
+    socket: &UnixDatagram,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    send_message(socket.as_fd(), bytes, descriptors)
+}
+
+/// Sends bytes with descriptors in one call, which must take all of them.
+fn send_message(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     assert!(
         descriptors.len() <= DESCRIPTORS_MAX,
         "{} descriptors in one message",
         descriptors.len()
     );
-    let bytes = size_of_val(descriptors);
     let numbers: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let room = size_of_val(descriptors);
     let mut control: Control = [0; CONTROL_WORDS];
-    let mut byte = [0u8];
     let mut part = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: byte.len(),
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
     };
     // SAFETY: zeroes are a message without name, parts and control messages; the header that
-    // `CMSG_FIRSTHDR` returns lies in `control`, which has room for as many descriptors.
+    // `CMSG_FIRSTHDR` returns lies in `control`, which has room for as many descriptors. The kernel
+    // only reads the bytes.
     let sent = unsafe {
         let mut message: libc::msghdr = zeroed();
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         if !numbers.is_empty() {
             message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(bytes as u32) as _;
+            message.msg_controllen = libc::CMSG_SPACE(room as u32) as _;
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             (*header).cmsg_level = libc::SOL_SOCKET;
             (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(bytes as u32) as _;
+            (*header).cmsg_len = libc::CMSG_LEN(room as u32) as _;
             let data = libc::CMSG_DATA(header);
-            std::ptr::copy_nonoverlapping(numbers.as_ptr().cast(), data, bytes);
+            std::ptr::copy_nonoverlapping(numbers.as_ptr().cast(), data, room);
         }
-        libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
     };
-    match sent {
-        1 => Ok(()),
-        0 => Err(io::ErrorKind::WriteZero.into()),
-        _ => Err(io::Error::last_os_error()),
+    match usize::try_from(sent) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
     }
 }
 

@@ -1,0 +1,103 @@
+//! `tidegate serve --takeover --detach`: the new daemon serves in the background, and the command
+//! returns its outcome.
+//!
+//! ```text
+//!   command --fork--> daemon in the background: starts, takes over
+//!     |<----pipe---------  word: has taken over, or has not and has said why
+//!     exit status
+//! ```
+//!
+//! systemd runs the command for `systemctl reload`. The daemon is in the control group of the
+//! service, as the command is, and stays when that ends.
+
+use std::io::{BufRead, BufReader, PipeWriter, Write};
+
+use anyhow::{Context, Result};
+use tidegate_server::ring::sys::background::{Side, fork_detached};
+
+use crate::problem::{self, Logged, Problem};
+
+/// Line for a daemon that is about to take over.
+const READY: &str = "ready";
+/// Line for a daemon that has taken over.
+const TAKEN: &str = "taken over";
+/// Line for a daemon that ends, and has said why.
+const REFUSED: &str = "refused";
+
+/// End of the pipe on which the daemon answers the command.
+#[derive(Debug)]
+pub(super) struct Word(PipeWriter);
+
+impl Word {
+    /// Checks that the command still waits for the outcome.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(super) fn is_waited_for(&mut self) -> Result<()> {
+        let gone = |_| {
+            Problem::new("not taken over: the command that has started this daemon has ended")
+                .help("run it again, and let it wait for as long as the disks take to be opened")
+        };
+        Ok(writeln!(self.0, "{READY}").map_err(gone)?)
+    }
+
+    /// Says that the daemon has taken over.
+    pub(super) fn taken_over(self) {
+        self.say(TAKEN);
+    }
+
+    /// Answers the command, which may be gone.
+    fn say(mut self, line: &str) {
+        let _ = writeln!(self.0, "{line}");
+    }
+}
+
+/// Runs `serve` in the background, and returns once the daemon has taken over. Returns its result
+/// in the process in the background.
+///
+/// # Errors
+/// If the daemon does not take over. It has printed the reason.
+pub(super) fn run(serve: impl FnOnce(Word) -> Result<()>) -> Result<()> {
+    let forked = fork_detached().context("cannot start a daemon in the background")?;
+    let writer = match forked {
+        Side::Starter(reader) => return outcome(BufReader::new(reader)),
+        Side::Background(writer) => writer,
+    };
+    let last = Word(writer.try_clone().context("no descriptor is left")?);
+    serve(Word(writer)).map_err(|error| {
+        // Before the command ends, so that the reason is there when it returns.
+        problem::report(&error);
+        last.say(REFUSED);
+        Logged.into()
+    })
+}
+
+/// Returns the outcome that the daemon has written.
+fn outcome(said: impl BufRead) -> Result<()> {
+    for line in said.lines() {
+        match line.context("the new daemon cannot be heard")?.as_str() {
+            TAKEN => return Ok(()),
+            REFUSED => return Err(Logged.into()),
+            _ => {}
+        }
+    }
+    let lost = "not taken over: the new daemon has ended without a reason";
+    let help = "the log of the running daemon says what it knows of it";
+    Err(Problem::new(lost).help(help).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_the_last_word_or_the_lack_of_one() {
+        assert!(outcome(&b"ready\ntaken over\n"[..]).is_ok());
+        let refused = outcome(&b"refused\n"[..]).expect_err("refused");
+        assert!(refused.is::<Logged>(), "{refused}");
+        for lost in ["", "ready\n"] {
+            let lost = outcome(lost.as_bytes()).expect_err("it is gone");
+            assert!(lost.to_string().contains("without a reason"), "{lost}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! `systemctl reload` of a service: the command of the unit's `ExecReload=` has a new daemon take
+//! over, and systemd, which is played by the test, knows its main process at any time.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::nbd::Disk;
+use crate::common::systemd::{Systemd, wait_for_adopted};
+
+/// Time after which something does not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Configuration of a daemon with one disk on a file.
+const CONFIG: &str = r#"
+[control]
+socket = "control.sock"
+[[listen]]
+unix = "nbd.sock"
+[[device]]
+name = "disk"
+kind = "file"
+[[vm]]
+name = "oltp"
+[[vm.disk]]
+path = "disk.raw"
+size = "8 MiB"
+create = "sparse"
+"#;
+
+/// Variables of the unit that packages install, as its processes have them.
+const UNIT: [(&str, &str); 2] = [("TIDEGATE_RELOAD", "takeover"), ("WATCHDOG_USEC", "200000")];
+
+/// Service that runs. Its processes are killed when this is dropped.
+struct Service {
+    systemd: Systemd,
+    /// First main process.
+    first: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Service {
+    /// Starts the service and waits until it serves.
+    fn start() -> Service {
+        Service::start_in(tempfile::tempdir().expect("a directory"), None)
+    }
+
+    /// Starts the service in a directory, with a socket that systemd listens on.
+    fn start_in(dir: tempfile::TempDir, socket: Option<OwnedFd>) -> Service {
+        std::fs::write(dir.path().join("t.toml"), CONFIG).expect("writable");
+        let mut systemd = Systemd::listen(&dir.path().join("notify"));
+        let log = File::create(dir.path().join("log")).expect("writable");
+        let mut start = command("serve \"$1\" 3<&0 0</dev/null", &dir);
+        if let Some(socket) = socket {
+            start.env("LISTEN_FDS", "1").stdin(socket);
+        }
+        let first = start
+            .envs(UNIT)
+            .stderr(log)
+            .spawn()
+            .expect("there is a shell");
+        systemd.main = first.id();
+        let ready = systemd.next_change();
+        assert_eq!((ready.pid, &*ready.lines[0]), (first.id(), "READY=1"));
+        Service {
+            systemd,
+            first,
+            dir,
+        }
+    }
+
+    /// Starts the command of `ExecReload=` with variables of the unit.
+    fn begin_reload(&self, variables: &[(&str, &str)]) -> Child {
+        let log = File::create(self.path("reload.log")).expect("writable");
+        command("serve --takeover --detach \"$1\"", &self.dir)
+            .envs(variables.iter().copied())
+            .env("MAINPID", self.systemd.main.to_string())
+            .stderr(log)
+            .spawn()
+            .expect("there is a shell")
+    }
+
+    /// Runs the command of `ExecReload=`, which must fail. Returns what it has printed.
+    fn refused_reload(&self, variables: &[(&str, &str)]) -> String {
+        let ended = end_of(&mut self.begin_reload(variables));
+        assert!(!ended.success(), "{}", self.log("reload.log"));
+        let printed = self.log("reload.log");
+        assert!(printed.contains("not taken over"), "{printed}");
+        printed
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn disk(&self) -> Disk {
+        Disk::open(&self.path("nbd.sock"), "oltp")
+    }
+
+    /// Checks that the first daemon serves, and is the only one that systemd has heard.
+    fn check_first_goes_on(&mut self, disk: &mut Disk) {
+        disk.read(0, 4096).expect("it is served");
+        let ended = self.first.try_wait().expect("a child");
+        assert_eq!(ended, None, "{}", self.log("log"));
+        while self.systemd.has_more() {
+            let next = self.systemd.next();
+            assert_eq!(next.pid, self.first.id(), "{next:?}");
+        }
+        assert_eq!(self.systemd.main, self.first.id());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}\n{}", self.log("log"), self.log("reload.log"));
+            // Tests that succeed have ended it.
+            if self.systemd.main != self.first.id() {
+                signal(self.systemd.main, "KILL");
+            }
+        }
+        let _ = self.first.kill();
+        let _ = self.first.wait();
+    }
+}
+
+/// Returns a process of the service that is about to run `tidegate` with these arguments, of which
+/// `$1` is the configuration.
+fn command(args: &str, dir: &tempfile::TempDir) -> Command {
+    // The variables name the process, whose number it is only to have.
+    let run = format!("exec env WATCHDOG_PID=$$ SYSTEMD_EXEC_PID=$$ LISTEN_PID=$$ \"$0\" {args}");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &run, env!("CARGO_BIN_EXE_tidegate")])
+        .arg(dir.path().join("t.toml"))
+        .env("NOTIFY_SOCKET", dir.path().join("notify"))
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command
+}
+
+/// Waits for the end of a process.
+fn end_of(child: &mut Child) -> ExitStatus {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return status;
+        }
+        assert!(Instant::now() < end, "process {} does not end", child.id());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    let sent = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {pid}")])
+        .status();
+    assert!(sent.is_ok_and(|it| it.success()) || std::thread::panicking());
+}
+
+#[test]
+fn a_reload_makes_the_new_daemon_the_main_process_before_the_old_one_ends() {
+    let mut service = Service::start();
+    let mut disk = service.disk();
+    disk.read(0, 4096).expect("it is served");
+    let mut reload = service.begin_reload(&UNIT);
+    let first = service.first.id();
+
+    let named = service.systemd.next_change();
+    let new = service.systemd.main;
+    assert_eq!(
+        named.lines,
+        [format!("MAINPID={new}"), "READY=1".to_owned()]
+    );
+    assert_eq!(named.pid, new, "it speaks for itself");
+    assert!(
+        new != first && new != reload.id(),
+        "systemd refuses the command's process"
+    );
+    let barrier = service.systemd.next();
+    assert_eq!(
+        (barrier.pid, barrier.lines),
+        (new, vec!["BARRIER=1".to_owned()])
+    );
+    assert_eq!(barrier.descriptors.len(), 1);
+    // systemd is slow. Clients are served meanwhile, and whom it knows as the main process stays.
+    for _ in 0..100 {
+        disk.read(0, 4096).expect("the new daemon serves it");
+    }
+    assert_eq!(service.first.try_wait().expect("a child"), None);
+    assert_eq!(
+        reload.try_wait().expect("a child"),
+        None,
+        "the outcome is not known"
+    );
+    assert!(
+        !service.systemd.has_more(),
+        "nothing comes before the barrier was read"
+    );
+    drop(barrier.descriptors);
+
+    assert!(end_of(&mut reload).success());
+    assert!(end_of(&mut service.first).success());
+    let ready = service.systemd.next_change();
+    let expected = ["READY=1", "STATUS=serving 1 VM on 1 device"];
+    assert_eq!(
+        (ready.pid, &*ready.lines),
+        (new, &expected.map(str::to_owned)[..])
+    );
+    // The variable with the watchdog's process names the command, which has ended.
+    let watchdog = service.systemd.next();
+    assert_eq!((watchdog.pid, &*watchdog.lines[0]), (new, "WATCHDOG=1"));
+    disk.read(0, 4096).expect("it is served");
+
+    // Nor is the new daemon the last one.
+    let mut again = service.begin_reload(&UNIT);
+    assert_eq!(service.systemd.next_change().lines.len(), 2);
+    let third = service.systemd.main;
+    assert!(third != new);
+    drop(service.systemd.next_change());
+    assert!(end_of(&mut again).success());
+    assert_eq!(wait_for_adopted(new), 0);
+    disk.read(0, 4096).expect("it is served");
+    signal(third, "TERM");
+    assert_eq!(service.systemd.next_change().lines[0], "READY=1");
+    assert_eq!(service.systemd.next_change().lines[0], "STOPPING=1");
+    assert_eq!(wait_for_adopted(third), 0);
+}
+
+#[test]
+fn a_socket_of_systemd_goes_over_and_its_file_stays_systemd_s() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("nbd.sock");
+    let socket = UnixListener::bind(&path).expect("bound");
+    let own = socket.try_clone().expect("a descriptor");
+    let mut service = Service::start_in(dir, Some(socket.into()));
+    service.disk().read(0, 4096).expect("it is served");
+    let mut reload = service.begin_reload(&UNIT);
+    assert_eq!(service.systemd.next_change().lines.len(), 2);
+    drop(service.systemd.next_change());
+    assert!(end_of(&mut reload).success());
+    assert!(end_of(&mut service.first).success());
+    let mut disk = service.disk();
+    disk.read(0, 4096).expect("the new daemon accepts");
+    signal(service.systemd.main, "TERM");
+    assert_eq!(wait_for_adopted(service.systemd.main), 0);
+    assert!(path.exists(), "systemd starts the next daemon by it");
+    // A client that comes now waits for that.
+    UnixStream::connect(&path).expect("it listens");
+    drop(own);
+}
+
+#[test]
+fn a_reload_that_is_refused_fails_with_the_reason_and_changes_nothing() {
+    let mut service = Service::start();
+    let mut disk = service.disk();
+    let other = CONFIG.replace("oltp", "other");
+    std::fs::write(service.path("t.toml"), other).expect("writable");
+    let why = service.refused_reload(&UNIT);
+    assert!(why.contains("export \"oltp\""), "{why}");
+    service.check_first_goes_on(&mut disk);
+}
+
+#[test]
+fn a_unit_that_does_not_let_systemd_hear_a_new_daemon_is_refused_with_what_to_do() {
+    let mut service = Service::start();
+    let mut disk = service.disk();
+    // Of an older unit, whose processes other than the main one have no socket either.
+    let without_variable = [("WATCHDOG_USEC", "200000")];
+    let without_socket = [("TIDEGATE_RELOAD", "takeover"), ("NOTIFY_SOCKET", "")];
+    for older in [&without_variable[..], &without_socket] {
+        let why = service.refused_reload(older);
+        assert!(why.contains("NotifyAccess=all"), "{why}");
+        assert!(why.contains("systemctl restart tidegate"), "{why}");
+        service.check_first_goes_on(&mut disk);
+    }
+}
+
+#[test]
+fn a_new_daemon_that_dies_before_systemd_knows_it_has_the_service_restarted() {
+    let mut service = Service::start();
+    let mut reload = service.begin_reload(&UNIT);
+    let named = service.systemd.next_change();
+    signal(named.pid, "KILL");
+    assert_eq!(wait_for_adopted(named.pid), -libc::SIGKILL);
+    // The pipe of the barrier is open still.
+    let first = end_of(&mut service.first);
+    assert_eq!((first.code(), first.signal()), (Some(1), None));
+    assert!(
+        service
+            .log("log")
+            .contains("the new daemon has ended before systemd knew it")
+    );
+    assert!(!end_of(&mut reload).success());
+    assert!(
+        service
+            .log("reload.log")
+            .contains("has ended without a reason")
+    );
+}
+
+#[test]
+fn a_new_daemon_whose_command_was_killed_before_clients_were_paused_does_not_take_over() {
+    let mut service = Service::start();
+    let mut disk = service.disk();
+    let config = service.path("t.toml");
+    std::fs::remove_file(&config).expect("it is there");
+    let fifo = Command::new("mkfifo").arg(&config).status();
+    assert!(fifo.expect("it runs").success());
+    let mut reload = service.begin_reload(&UNIT);
+    // Opens once the new daemon reads its configuration, in the background already.
+    let writer = File::options().write(true).open(&config).expect("a reader");
+    reload.kill().expect("a child");
+    end_of(&mut reload);
+    std::io::Write::write_all(&mut &writer, CONFIG.as_bytes()).expect("room");
+    drop(writer);
+    let end = Instant::now() + PATIENCE;
+    let reason = "the command that has started this daemon has ended";
+    while !service.log("reload.log").contains(reason) {
+        assert!(Instant::now() < end, "{}", service.log("reload.log"));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    service.check_first_goes_on(&mut disk);
+}

@@ -1,0 +1,118 @@
+//! Running daemon's side of the change of a service's main process. The new daemon's is
+//! [`service_manager::become_main`].
+
+use std::time::Duration;
+
+use crate::ring::sys;
+use crate::service_manager::{self, Supervisor};
+use crate::takeover::{Channel, Hello, Message, TakeoverError};
+
+/// Time for the service manager to know the new daemon, which tries for as long as that.
+const SUPERVISED_TIMEOUT: Duration = Duration::from_secs(130);
+/// Time for a new daemon that has closed its end of the connection to be gone.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Refuses a new daemon that the supervisor of this one would end with it.
+///
+/// # Errors
+/// If the supervisor knows this process only, or would not take the other one for its own.
+pub(super) fn refuse_unless_supervised(
+    supervisor: Option<Supervisor>,
+    pid: i32,
+    new: &Hello,
+) -> Result<(), TakeoverError> {
+    let (why, help) = match supervisor {
+        None => return Ok(()),
+        Some(Supervisor::Container) => (
+            "a container has started the running daemon, and would end the new one with it",
+            "restart the container instead; clients that reconnect go on",
+        ),
+        Some(Supervisor::Systemd) if !service_manager::is_of_own_service(pid).unwrap_or(false) => (
+            "systemd has started the running daemon, and the new one is no process of that service",
+            "`systemctl reload tidegate` starts one that is; `systemctl restart tidegate` works, \
+             too: clients that reconnect go on",
+        ),
+        Some(Supervisor::Systemd) if new.service.is_none() => (
+            "systemd has started the running daemon, and the unit does not let a new one take its \
+             place",
+            "install the unit of this version (NotifyAccess=all, ExecReload= and \
+             Environment=TIDEGATE_RELOAD=takeover) and run `systemctl daemon-reload`; or \
+             `systemctl restart tidegate`: clients that reconnect go on",
+        ),
+        Some(Supervisor::Systemd) => return Ok(()),
+    };
+    Err(TakeoverError::refused(why, help))
+}
+
+/// Waits until the service manager knows the new daemon. Returns false if that has ended before.
+/// Blocks.
+pub(super) fn wait_for(channel: &mut Channel, pid: i32) -> bool {
+    let received = channel
+        .allow(SUPERVISED_TIMEOUT)
+        .and_then(|()| channel.receive());
+    let why = match received {
+        Ok((Message::Supervised, _)) => return true,
+        Ok((other, _)) => format!("unexpected message: {other:?}"),
+        Err(error) => error.to_string(),
+    };
+    // A process that is gone has no descriptor.
+    let has_ended = sys::process(pid).map_or(true, |it| sys::has_ended(&it, END_TIMEOUT));
+    if has_ended {
+        tracing::error!("the new daemon has ended before systemd knew it: ending with a failure");
+    } else {
+        tracing::warn!("the new daemon does not say that systemd knows it: {why}");
+    }
+    !has_ended
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::takeover::Service;
+
+    const SERVICE: Option<Service> = Some(Service { watchdog_us: None });
+
+    fn refusal(supervisor: Supervisor, pid: i32, new: &Hello) -> Option<String> {
+        let refused = refuse_unless_supervised(Some(supervisor), pid, new).err()?;
+        Some(format!("{refused}: {}", refused.help().expect("advice")))
+    }
+
+    #[test]
+    fn a_supervisor_that_would_end_the_new_daemon_is_a_reason_to_refuse() {
+        let own = std::process::id() as i32;
+        let (member, stranger) = (Hello::of(SERVICE), Hello::own());
+        assert!(refuse_unless_supervised(None, own, &stranger).is_ok());
+        assert_eq!(refusal(Supervisor::Systemd, own, &member), None);
+        let refused = refusal(Supervisor::Systemd, own, &stranger).expect("an older unit");
+        assert!(refused.contains("NotifyAccess=all"), "{refused}");
+        let refused = refusal(Supervisor::Systemd, i32::MAX, &member).expect("it is elsewhere");
+        assert!(refused.contains("systemctl reload tidegate"), "{refused}");
+        let refused = refusal(Supervisor::Container, own, &member).expect("process 1");
+        assert!(refused.contains("restart the container"), "{refused}");
+    }
+
+    #[test]
+    fn the_end_of_a_new_daemon_that_nobody_knows_is_noticed() {
+        let pair = || {
+            let (here, there) = UnixStream::pair().expect("sockets");
+            [here, there].map(|it| Channel::new(it).expect("a socket"))
+        };
+        let own = std::process::id() as i32;
+        let [mut here, mut there] = pair();
+        there.send(&Message::Supervised).expect("room");
+        assert!(wait_for(&mut here, own));
+
+        let [mut here, there] = pair();
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        drop(there);
+        drop(child.stdin.take());
+        assert!(!wait_for(&mut here, child.id() as i32));
+        child.wait().expect("it ended");
+    }
+}
