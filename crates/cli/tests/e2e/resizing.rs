@@ -16,7 +16,7 @@ fn size(daemon: &Daemon, vm: &str) -> u64 {
 }
 
 /// Asks on a connection that stays open; status and body of the answer.
-fn ask(stream: &mut UnixStream, method: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) fn ask(stream: &mut UnixStream, method: &str, path: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nhost: t\r\ncontent-length: {length}\r\n\r\n");
     let asked = stream.write_all((head + body).as_bytes());

@@ -3,6 +3,7 @@
 use crate::control::{tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, signal, wait_for};
 use crate::faults::{choose, connect, request};
+use crate::resizing::ask;
 use crate::takeover::{BLOCK, Client, Peer, READ, one_disk, take_over};
 use crate::tool::{Running, arg};
 
@@ -231,5 +232,97 @@ fn a_daemon_without_tls_says_that_sighup_reads_nothing_again() {
         daemon.logged(&["SIGHUP: no listener of disks has TLS", "--takeover"])
     });
     client.check();
+    daemon.stop();
+}
+
+/// Returns the exports that are served, in their order.
+fn exports(daemon: &Daemon) -> Vec<String> {
+    let list = tidegate_json(daemon, &["vm", "list"]);
+    let vms = list.as_array().expect("a list").clone();
+    let disks = vms.iter().flat_map(|vm| {
+        let name = vm["name"].as_str().expect("a name");
+        let shown = tidegate_json(daemon, &["vm", "show", name]);
+        shown["disks"].as_array().expect("disks").clone()
+    });
+    let mut exports: Vec<_> = disks
+        .map(|disk| disk["export"].as_str().expect("a name").to_owned())
+        .collect();
+    exports.sort();
+    exports
+}
+
+#[test]
+fn a_vm_of_the_store_goes_over_as_it_is_and_a_restart_has_its_record() {
+    let store = "[store]\npath = \"store\"\n";
+    let disk = Backing::File.vm("a", "1 MiB", "");
+    let mut daemon = Daemon::start(&[store, &Backing::File.device(""), &disk].concat());
+    let add = |name: &str, more: &[&str]| {
+        let disks = [name, "logs", "extra"].map(|part| {
+            format!("export={name}-{part},path={name}-{part}.raw,size=1 MiB,create=sparse")
+        });
+        let [first, logs, _] = &disks;
+        let args = [
+            "vm",
+            "add",
+            name,
+            "--disk",
+            first,
+            "--disk",
+            logs,
+            "--persist",
+        ];
+        tidegate(&daemon, &[&args[..], more].concat());
+    };
+    add("b", &["--limit", "900 IOPS"]);
+    add("gone", &[]);
+    tidegate(&daemon, &["vm", "remove", "b", "--disk", "b-logs"]);
+    tidegate(&daemon, &["vm", "set", "b", "--limit", "800 IOPS"]);
+    tidegate(&daemon, &["vm", "resize", "b", "b-b", "2 MiB"]);
+    tidegate(&daemon, &["vm", "remove", "gone"]);
+    let extra = daemon.path("b-extra.raw");
+    let extra = serde_json::json!({ "path": extra, "size": "1 MiB", "create": "sparse" });
+    let mut control = daemon.connect("control.sock").expect("it listens");
+    let place = "/v1/vms/b/disks/b-extra";
+    let (status, answer) = ask(&mut control, "PUT", place, &extra.to_string());
+    assert_eq!(status, 201, "{answer}");
+    let mut clients = ["b-b", "b-extra"].map(|export| Client::new(&daemon, export));
+    let served = ["a", "b-b", "b-extra"];
+    assert_eq!(exports(&daemon), served);
+    // The second daemon has it from the first one, the third from the second.
+    for _ in 0..2 {
+        take_over(&mut daemon);
+        assert_eq!(exports(&daemon), served);
+        let vm = tidegate_json(&daemon, &["vm", "show", "b"]);
+        assert_eq!(vm["objective"]["limit"]["total"], "800 IOPS", "{vm}");
+        for client in &mut clients {
+            client.check_is_alive();
+        }
+    }
+    drop(clients);
+    let daemon = daemon.restart();
+    assert_eq!(
+        exports(&daemon),
+        ["a", "b-b", "b-logs", "gone-gone", "gone-logs"]
+    );
+    let vm = tidegate_json(&daemon, &["vm", "show", "b"]);
+    assert_eq!(vm["objective"]["limit"]["total"], "900 IOPS", "{vm}");
+    daemon.stop();
+}
+
+#[test]
+fn a_vm_of_the_store_that_could_not_be_served_is_tried_again_by_the_next_daemon() {
+    let store = "[store]\npath = \"store\"\n";
+    let daemon = Daemon::start(&[store, &Backing::File.device("")].concat());
+    let disk = "path=b.raw,size=1 MiB,create=sparse";
+    tidegate(&daemon, &["vm", "add", "b", "--disk", disk, "--persist"]);
+    let (file, aside) = (daemon.path("b.raw"), daemon.path("aside"));
+    std::fs::rename(&file, &aside).expect("one directory");
+    let mut daemon = daemon.restart();
+    assert!(exports(&daemon).is_empty());
+    take_over(&mut daemon);
+    assert!(exports(&daemon).is_empty());
+    std::fs::rename(&aside, &file).expect("one directory");
+    take_over(&mut daemon);
+    assert_eq!(exports(&daemon), ["b"]);
     daemon.stop();
 }

@@ -258,6 +258,7 @@ impl Giver {
         let disks = hand_over_disks::summaries(shared);
         let mut plan = Plan {
             file_vms: shared.file_vms.clone(),
+            not_served: Some(shared.persistence.names_not_served()),
             clients: Handle::current().block_on(self.clients())?,
             recorded: Handle::current().block_on(self.recorded())?,
             policies: Handle::current().block_on(self.policies())?,

@@ -20,6 +20,7 @@ use super::learnt_vm_state::LearntVmStates;
 use super::outcome::Outcome;
 use super::persistence::Persistence;
 use super::restore::Restore;
+use super::served_vms::ServedVms;
 use super::shared::Shared;
 use super::transfers::Transfers;
 use super::unsent::Unsent;
@@ -417,8 +418,8 @@ impl DaemonHandle {
     }
 
     /// Restores the state in the store. See [`Daemon::restore`](super::Daemon::restore).
-    pub(super) async fn restore(&self, with_states: bool) {
-        Restore::new(&self.shared).run(with_states).await;
+    pub(super) async fn restore(&self, taken: Option<&ServedVms>) {
+        Restore::new(&self.shared).run(taken).await;
     }
 
     /// Begins an orderly end, as SIGTERM does. [`Daemon::run`](super::Daemon::run) returns once it

@@ -51,6 +51,7 @@ mod persistence;
 mod recordings;
 mod resize;
 mod restore;
+mod served_vms;
 mod service_status;
 mod shared;
 mod signals;
@@ -364,9 +365,9 @@ impl Daemon {
     /// Also switches on the recordings that the configuration names. To be called before clients
     /// are accepted.
     pub async fn restore(&self) {
-        let starts = self.taken.is_none();
-        self.handle.restore(starts).await;
-        if starts {
+        let taken = self.taken.as_ref().map(Taken::served_vms);
+        self.handle.restore(taken).await;
+        if self.taken.is_none() {
             DeviceRecordings::of(&self.handle).start_configured().await;
         }
     }

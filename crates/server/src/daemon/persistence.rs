@@ -260,6 +260,11 @@ impl Persistence {
         .collect()
     }
 
+    /// Returns the names of the VMs in the store that could not be served.
+    pub(super) fn names_not_served(&self) -> Vec<String> {
+        self.not_served().keys().cloned().collect()
+    }
+
     fn required(&self) -> Result<Arc<Store>, ControlError> {
         self.store.clone().ok_or(ControlError::NoStore)
     }

@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 
 use super::changes::Changes;
 use super::persistence::learnt_identity_key;
+use super::served_vms::ServedVms;
 use super::shared::Shared;
 use crate::attainment_record::{self, Records};
 use crate::blocking_call;
@@ -39,8 +40,9 @@ impl<'a> Restore<'a> {
     /// attainment and deadline transfers to the event loops. A VM that cannot be served is logged,
     /// and reported by `/healthz`.
     ///
-    /// Without `with_states` it serves VMs alone: another daemon passes the states.
-    pub(super) async fn run(self, with_states: bool) {
+    /// In a takeover the VMs are served as the other daemon has them, and that daemon passes the
+    /// states.
+    pub(super) async fn run(self, taken: Option<&ServedVms>) {
         let Shared {
             devices,
             vms,
@@ -57,8 +59,17 @@ impl<'a> Restore<'a> {
         let configs = devices.configs();
         let is_configured = |name: &str| vms.is_configured(name);
         for (name, vm) in persisted_vms::restorable_vms(&records, is_configured, &configs, paths) {
-            let served = match vm {
-                Ok(vm) => {
+            let now = vm.and_then(|vm| match taken {
+                Some(taken) => taken.as_served(vm, &configs, paths),
+                None => Ok(Some(vm)),
+            });
+            let served = match now {
+                Ok(None) => {
+                    let what = "removed without --persist: a restart serves it again";
+                    tracing::info!(vm = name, "{what}");
+                    continue;
+                }
+                Ok(Some(vm)) => {
                     let report = persisted_vms::restored(&vm);
                     let served = self.serve_stored_vm(vm).await;
                     served.map(|()| report).map_err(|e| e.to_string())
@@ -73,7 +84,7 @@ impl<'a> Restore<'a> {
                 }
             }
         }
-        if !with_states {
+        if taken.is_some() {
             return;
         }
         // Only now that all VMs are there, because a VM that is added later may void learnt state.

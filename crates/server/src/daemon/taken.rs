@@ -11,6 +11,7 @@ use tokio::task::spawn_blocking;
 use super::disk_limits::DiskLimits;
 use super::handle::DaemonHandle;
 use super::recordings::DeviceRecordings;
+use super::served_vms::{ServedVms, unreadable};
 use super::shared::Shared;
 use super::{give, hand_over_disks, handed_connections, persistence};
 use crate::attainment_record;
@@ -24,7 +25,7 @@ use crate::ring::clock;
 use crate::store::Store;
 use crate::takeover::{
     ClientPlan, ConnectionState, DeviceState, DiskSummary, Inherited, LimitGroupPlan, PolicyPlan,
-    TakeoverError, Taking, VmPlan,
+    TakeoverError, Taking,
 };
 use crate::transfer::PersistedTransfer;
 
@@ -35,7 +36,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// VMs that no configuration names.
-    vms: Vec<VmPlan>,
+    vms: ServedVms,
     policies: Vec<PolicyPlan>,
     limit_groups: Vec<LimitGroupPlan>,
     recorded: Vec<String>,
@@ -88,6 +89,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
     let Inherited {
         file_vms,
         vms,
+        not_served,
         policies,
         limit_groups,
         recorded,
@@ -124,7 +126,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
         take_changes(vm, now.map_err(|errors| unreadable(&plan.name, &errors))?);
     }
     Ok(Taken {
-        vms: others,
+        vms: ServedVms::new(others, not_served),
         policies,
         limit_groups,
         recorded,
@@ -137,13 +139,6 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
 
 fn named<'a>(vms: &'a [Value], name: &str) -> Option<&'a Value> {
     vms.iter().find(|vm| vm["name"] == name)
-}
-
-fn unreadable(vm: &str, errors: &config::ConfigErrors) -> TakeoverError {
-    TakeoverError::refused(
-        format!("VM {vm:?} of the running daemon does not fit this configuration: {errors}"),
-        "put its device, and the limit group of its disks, back into the file, or remove the VM",
-    )
 }
 
 /// Makes a VM of the file what it has become while the daemon ran.
@@ -164,6 +159,11 @@ fn take_changes(vm: &mut VmConfig, now: VmConfig) {
 }
 
 impl Taken {
+    /// Returns the VMs that the running daemon serves and no configuration names.
+    pub(super) fn served_vms(&self) -> &ServedVms {
+        &self.vms
+    }
+
     /// Takes everything that the other daemon has given up.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl Taken {
     /// force that were changed.
     pub(super) async fn apply(&self, handle: &DaemonHandle) -> Result<(), TakeoverError> {
         let shared = handle.shared();
-        for plan in &self.vms {
+        for plan in self.vms.plans() {
             let devices = shared.devices.configs();
             let vm = config::vm::from_json(&plan.words, &devices, &shared.paths);
             let mut vm = vm.map_err(|errors| unreadable(&plan.name, &errors))?;

@@ -111,6 +111,10 @@ pub(crate) struct Plan {
     pub(crate) file_vms: Vec<Value>,
     /// VMs that are served now.
     pub(crate) vms: Vec<VmPlan>,
+    /// VMs of the store that could not be served. Others that are not served were removed. Absent
+    /// in a plan of earlier builds.
+    #[serde(default)]
+    pub(crate) not_served: Option<Vec<String>>,
     /// Clients of all disks and of all kinds, also those that have to connect again.
     #[serde(default)]
     pub(crate) clients: Vec<ClientPlan>,

@@ -97,6 +97,8 @@ pub struct Inherited {
     pub(crate) file_vms: Vec<serde_json::Value>,
     /// VMs that are served.
     pub(crate) vms: Vec<VmPlan>,
+    /// VMs of the store that could not be served, if the running daemon says which.
+    pub(crate) not_served: Option<Vec<String>>,
     pub(crate) policies: Vec<PolicyPlan>,
     pub(crate) limit_groups: Vec<LimitGroupPlan>,
     pub(crate) clients: Vec<ClientPlan>,
@@ -352,6 +354,7 @@ fn inherit(plan: Plan, mut descriptors: Reader<OwnedFd>) -> Result<Inherited, St
         files,
         file_vms: plan.file_vms,
         vms: plan.vms,
+        not_served: plan.not_served,
         policies: plan.policies,
         limit_groups: plan.limit_groups,
         clients: plan.clients,

@@ -1,0 +1,120 @@
+//! VMs that the running daemon serves and no configuration names: what the store has of them is not
+//! how they are served, where something was changed without a change of the record.
+
+use crate::config::{self, DeviceConfig, PathsConfig, VmConfig};
+use crate::takeover::{TakeoverError, VmPlan};
+
+/// VMs of the running daemon that no configuration names.
+#[derive(Debug, Default)]
+pub(super) struct ServedVms {
+    plans: Vec<VmPlan>,
+    /// VMs of the store that the running daemon could not serve, if it says which.
+    not_served: Option<Vec<String>>,
+}
+
+impl ServedVms {
+    pub(super) fn new(plans: Vec<VmPlan>, not_served: Option<Vec<String>>) -> ServedVms {
+        ServedVms { plans, not_served }
+    }
+
+    /// Returns the VMs.
+    pub(super) fn plans(&self) -> &[VmPlan] {
+        &self.plans
+    }
+
+    /// Returns a VM of the store as the running daemon serves it, which may have been changed
+    /// without a change of its record; `None` if it was removed there.
+    ///
+    /// # Errors
+    /// If the configuration has no such device.
+    pub(super) fn as_served(
+        &self,
+        stored: VmConfig,
+        devices: &[DeviceConfig],
+        paths: &PathsConfig,
+    ) -> Result<Option<VmConfig>, String> {
+        let Some(plan) = self.plans.iter().find(|plan| plan.name == stored.name) else {
+            let was_served = |names: &Vec<String>| !names.contains(&stored.name);
+            let is_removed = self.not_served.as_ref().is_some_and(was_served);
+            return Ok((!is_removed).then_some(stored));
+        };
+        let now = config::vm::from_json(&plan.words, devices, paths);
+        let mut now = now.map_err(|errors| unreadable(&plan.name, &errors).to_string())?;
+        // A disk stays where the record has it, also where a new one may not be.
+        for disk in &mut now.disks {
+            let mut recorded = stored.disks.iter();
+            let recorded = recorded.find(|it| (&it.export, &it.path) == (&disk.export, &disk.path));
+            if let Some(recorded) = recorded {
+                disk.within = recorded.within.clone();
+            }
+        }
+        Ok(Some(now))
+    }
+}
+
+/// Returns the refusal for a VM that the configuration cannot have.
+pub(super) fn unreadable(vm: &str, errors: &config::ConfigErrors) -> TakeoverError {
+    TakeoverError::refused(
+        format!("VM {vm:?} of the running daemon does not fit this configuration: {errors}"),
+        "put its device, and the limit group of its disks, back into the file, or remove the VM",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns a configuration with a device.
+    fn host() -> config::Config {
+        let device = "[[device]]\nname = \"d\"\nkind = \"file\"\n";
+        let text = format!("[[listen]]\nunix = \"s\"\n{device}");
+        let loaded = config::parse(&text, "t", Path::new("/"));
+        loaded.expect("good").config
+    }
+
+    fn words(name: &str, disks: &[&str]) -> serde_json::Value {
+        let disks = disks.iter().map(|disk| {
+            json!({ "export": disk, "path": format!("/images/{disk}.raw"), "size": "1 MiB" })
+        });
+        json!({ "name": name, "device": "d", "disk": disks.collect::<Vec<_>>() })
+    }
+
+    #[test]
+    fn a_vm_of_the_store_is_what_the_running_daemon_has_made_of_it() {
+        let host = host();
+        let stored = |name: &str| {
+            let words = words(name, &["one", "two"]);
+            let vm = config::vm::from_json(&words, &host.devices, &host.paths);
+            let mut vm = vm.unwrap_or_else(|error| panic!("{error}"));
+            // Recorded by a build that confined no paths.
+            vm.disks.iter_mut().for_each(|disk| disk.within = None);
+            vm
+        };
+        let changed = VmPlan {
+            name: "changed".to_owned(),
+            is_configured: false,
+            words: words("changed", &["two", "three"]),
+        };
+        let not_served = Some(vec!["lost".to_owned()]);
+        let served = ServedVms::new(vec![changed.clone()], not_served);
+        let now = |served: &ServedVms, name: &str| {
+            let now = served.as_served(stored(name), &host.devices, &host.paths);
+            now.expect("the device is there")
+        };
+        let vm = now(&served, "changed").expect("it is served");
+        let disks: Vec<_> = (vm.disks.iter())
+            .map(|disk| (disk.export.as_str(), disk.within.is_some()))
+            .collect();
+        assert_eq!(disks, [("two", false), ("three", true)]);
+        assert!(now(&served, "removed").is_none());
+        let lost = now(&served, "lost").expect("its file may be back");
+        assert_eq!(lost.disks.len(), 2);
+        // A running daemon that does not say.
+        let older = ServedVms::new(vec![changed], None);
+        assert!(now(&older, "removed").is_some());
+    }
+}
