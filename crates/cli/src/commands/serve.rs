@@ -132,7 +132,14 @@ async fn serve(
     tracing::info!(devices, vms, "serving");
     serving()?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let stopped = async move { drop(stopped.await) };
+    let handed_over = daemon.handed_over();
+    let stopped = async move {
+        // After a takeover clients of the API are the new daemon's, while this one ends.
+        tokio::select! {
+            _ = stopped => {}
+            () = handed_over => {}
+        }
+    };
     let api = tokio::spawn(sockets.serve(daemon.handle(), stopped));
     let ended = daemon.run().await;
     if let Ok(Stopped::AtOnce) = ended {

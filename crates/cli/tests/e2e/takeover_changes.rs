@@ -1,6 +1,8 @@
 //! Takeovers around changes: of the configuration, of disks, and of the running daemon itself.
 
-use crate::control::{tidegate, tidegate_json};
+use std::io::Read as _;
+
+use crate::control::{requests, tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, signal, wait_for};
 use crate::faults::{choose, connect, request};
 use crate::resizing::ask;
@@ -233,6 +235,37 @@ fn a_daemon_without_tls_says_that_sighup_reads_nothing_again() {
     });
     client.check();
     daemon.stop();
+}
+
+#[test]
+fn replies_that_a_client_does_not_read_are_there_after_a_takeover_and_a_stop() {
+    let disk = Backing::File.vm("a", "64 MiB", "");
+    let mut daemon = Daemon::start(&[Backing::File.device(""), disk].concat());
+    let mut client = Client::new(&daemon, "a");
+    // More than the sockets' buffers take.
+    const LEN: u32 = 128 << 10;
+    let count: u64 = 16;
+    for at in 0..count {
+        client.send(&request(READ, at, at * u64::from(LEN), LEN));
+    }
+    wait_for("the reads", || requests(&daemon, "a") == count);
+    take_over(&mut daemon);
+    daemon.signal("TERM");
+    wait_for("the stop", || {
+        daemon.logged(&["SIGTERM: finishing requests"])
+    });
+    let mut data = vec![1; LEN as usize];
+    let mut answered: Vec<u64> = (0..count)
+        .map(|_| {
+            let cookie = client.receive();
+            client.stream.read_exact(&mut data).expect("data");
+            cookie
+        })
+        .collect();
+    answered.sort_unstable();
+    assert!(answered.into_iter().eq(0..count));
+    assert!(daemon.wait().success());
+    assert!(daemon.logged(&["every request was finished"]));
 }
 
 /// Returns the exports that are served, in their order.

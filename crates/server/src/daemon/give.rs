@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -106,6 +107,7 @@ impl Giver {
             Err(error) => return tracing::error!("this daemon cannot be taken over: {error}"),
         };
         let giver = Arc::new(self);
+        let shared = giver.handle.shared().clone();
         loop {
             let Ok((Stream::Unix(stream), peer)) = listener.accept().await else {
                 tokio::time::sleep(STEP_TIMEOUT).await;
@@ -120,6 +122,7 @@ impl Giver {
             });
             match served.await {
                 // The socket is the new daemon's.
+                _ if shared.outcome.is_handed_over() => return,
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => tracing::warn!(%peer, "not taken over: {error}"),
                 Err(error) => tracing::error!(%peer, "not taken over: {error}"),
@@ -162,8 +165,8 @@ impl Giver {
         // may go on.
         let sockets = self.sockets();
         sockets.iter().for_each(|bound| bound.give_up());
-        let given = self.give_frozen(&mut channel, pid);
-        if given.is_err() {
+        let given = unless_panicked(|| self.give_frozen(&mut channel, pid));
+        if given.is_err() && !self.handle.shared().outcome.is_handed_over() {
             sockets.iter().for_each(|bound| bound.take_back());
             if let Some(store) = self.handle.shared().persistence.store() {
                 store.reclaim();
@@ -395,25 +398,31 @@ impl Giver {
         line: &Lifeline,
         pid: i32,
     ) -> Result<(), (TakeoverError, Option<(Paused, Instant)>)> {
-        let disks = self.prepare(channel, line).map_err(|error| (error, None))?;
+        let disks = unless_panicked(|| self.prepare(channel, line));
+        let disks = disks.map_err(|error| (error, None))?;
         let began = Instant::now();
         let paused_at = crate::ring::clock().0;
         let mut paused = Paused::default();
-        let given = self.give_paused(channel, &mut paused, paused_at, &disks);
-        if let Err(error) = given {
+        let given = unless_panicked(|| self.give_paused(channel, &mut paused, paused_at, &disks));
+        let outcome = &self.handle.shared().outcome;
+        // The new daemon goes on if it has the last word, whatever has panicked after that.
+        if let Err(error) = given
+            && !outcome.is_handed_over()
+        {
             return Err((error, Some((paused, began))));
         }
+        let ending = outcome.ending();
+        // First, so that the main task does not take the end of the loops for a failure.
+        let _ = self.requests.send(Request::HandedOver);
         let connections = paused.connections.len();
         let pause_ms = began.elapsed().as_millis() as u64;
         tracing::info!(pid, connections, pause_ms, "handed over");
-        // First, so that the main task does not take the end of the loops for a failure.
-        let _ = self.requests.send(Request::HandedOver);
         let give_up = || Command::HandOver(HandOverStep::GiveUpDisks);
         self.handle.devices().send_all(give_up);
         // Kept open until the process ends: the other daemon has copies.
         std::mem::forget(paused);
         let is_supervised = self.service().is_none() || succession::wait_for(channel, pid);
-        self.handle.shared().outcome.let_end(is_supervised);
+        ending.let_end(is_supervised);
         Ok(())
     }
 
@@ -500,11 +509,18 @@ impl Giver {
             }
         };
         let _ = timeout(HANDSHAKE_TIMEOUT, shaken).await;
-        let devices = &self.handle.shared().devices;
+        // All devices are asked before the first one has answered: each has the whole time.
+        let mut closing = Vec::new();
+        for entry in self.handle.devices().entries() {
+            let (reply, closed) = oneshot::channel();
+            // Fails only if the loop has ended.
+            let _ = entry.send(Command::HandOver(HandOverStep::CloseTunnelled { reply }));
+            closing.push(closed);
+        }
         let closed = async {
-            for device in 0..devices.entries().len() {
-                let close = |reply| Command::HandOver(HandOverStep::CloseTunnelled { reply });
-                let _ = devices.ask(device, close).await;
+            for closed in closing {
+                // Dropped by a loop that has ended.
+                let _ = closed.await;
             }
         };
         let _ = timeout(TLS_TIMEOUT, closed).await;
@@ -615,6 +631,13 @@ impl Giver {
 /// Returns the keys of a VM as the store and the API have them, with absolute paths.
 pub(super) fn words_of(vm: config::VmConfig, device: &str) -> serde_json::Value {
     config::vm::to_json(&super::persistence::with_absolute_paths(vm), device)
+}
+
+/// Takes a step. A panic, which the panic hook has logged, is a refusal: clients that are paused
+/// must not stay so.
+fn unless_panicked<T>(step: impl FnOnce() -> Result<T, TakeoverError>) -> Result<T, TakeoverError> {
+    let taken = catch_unwind(AssertUnwindSafe(step));
+    taken.unwrap_or_else(|_| Err(refused("a step of the running daemon has panicked: a bug")))
 }
 
 fn refused(what: impl Into<String>) -> TakeoverError {

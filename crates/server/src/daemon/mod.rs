@@ -372,6 +372,12 @@ impl Daemon {
         }
     }
 
+    /// Returns a future that ends once another daemon serves in the place of this one.
+    pub fn handed_over(&self) -> impl Future<Output = ()> + use<> {
+        let shared = self.handle.shared().clone();
+        async move { shared.outcome.handed_over().await }
+    }
+
     /// Returns the listeners in the order of the configuration.
     pub fn listeners(&self) -> impl Iterator<Item = &Bound> {
         self.listeners.iter().map(|listener| &*listener.bound)
@@ -606,6 +612,7 @@ impl Ending {
         drop(vhost_user);
         // Taken before the drain, which replaces the policy and thereby drops its learnt state.
         let learnt = snapshots.final_states().await;
+        self.send_unsent().await;
         self.handle.devices().send_all(|| Command::Drain);
         // The set may hold loops that had ended before the drain.
         while self.gone.lock().len() < self.threads.len() {
@@ -644,6 +651,13 @@ impl Ending {
             Err(_) => {}
         }
         ended.map(drop)
+    }
+
+    /// Sends the replies that the daemon before this one has left: its clients come to the loops
+    /// after that, and not to one that drains.
+    async fn send_unsent(&self) {
+        let shared = self.handle.shared().clone();
+        let _ = tokio::task::spawn_blocking(move || shared.unsent.finish()).await;
     }
 
     /// Joins the threads of event loops, all of which have ended. Returns true if everything was

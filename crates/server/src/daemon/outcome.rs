@@ -25,9 +25,46 @@ pub enum Stopped {
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     decision: Mutex<Option<Decision>>,
-    /// True once this process may end because the other daemon is supervised in its place, false if
-    /// that daemon has ended before.
-    succeeded: watch::Sender<Option<bool>>,
+    handed_over: watch::Sender<HandedOver>,
+}
+
+/// Progress of a daemon that was handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum HandedOver {
+    /// The daemon was not handed over.
+    #[default]
+    No,
+    /// The daemon serves nobody any more.
+    Yes,
+    /// The process may end. False if the other daemon has ended before the service manager knew
+    /// it.
+    MayEnd { is_supervised: bool },
+}
+
+/// End of a daemon that was handed over, which may come when this is dropped at the latest.
+#[derive(Debug)]
+pub(super) struct Ending<'a>(&'a Outcome);
+
+impl Ending<'_> {
+    /// Lets the process end. `is_supervised` is false if the other daemon has ended before the
+    /// service manager knew it.
+    pub(super) fn let_end(self, is_supervised: bool) {
+        let may_end = HandedOver::MayEnd { is_supervised };
+        self.0.handed_over.send_replace(may_end);
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.handed_over.send_if_modified(|now| {
+            let is_undecided = !matches!(now, HandedOver::MayEnd { .. });
+            if is_undecided {
+                let is_supervised = true;
+                *now = HandedOver::MayEnd { is_supervised };
+            }
+            is_undecided
+        });
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,26 +89,44 @@ impl Outcome {
         if decision.is_some() {
             return None;
         }
+        // Before the word: if it panics, the other daemon may have heard it. Only one may go on.
+        *decision = Some(Decision::HandedOver);
         let given = last_word();
-        if given.is_ok() {
-            *decision = Some(Decision::HandedOver);
+        if given.is_err() {
+            *decision = None;
         }
         Some(given)
     }
 
-    /// Has the daemon end that was handed over. `is_supervised` is false if the other one has ended
-    /// before the service manager knew it.
-    pub(super) fn let_end(&self, is_supervised: bool) {
-        self.succeeded.send_replace(Some(is_supervised));
+    /// Returns true if everything is another daemon's.
+    pub(super) fn is_handed_over(&self) -> bool {
+        *self.lock() == Some(Decision::HandedOver)
     }
 
-    /// Waits until the daemon that was handed over may end. Returns the manner.
+    /// Ends the service of a daemon that was handed over.
+    pub(super) fn ending(&self) -> Ending<'_> {
+        self.handed_over.send_replace(HandedOver::Yes);
+        Ending(self)
+    }
+
+    /// Waits until the daemon was handed over, and serves nobody any more.
+    pub(super) async fn handed_over(&self) {
+        let mut handed_over = self.handed_over.subscribe();
+        // This has the sender.
+        let _ = handed_over.wait_for(|now| *now != HandedOver::No).await;
+    }
+
+    /// Waits until the process of a daemon that was handed over may end. Returns the manner.
     pub(super) async fn may_end(&self) -> Stopped {
-        let mut succeeded = self.succeeded.subscribe();
-        let ended = succeeded.wait_for(Option::is_some).await;
-        match ended.as_deref() {
-            Ok(Some(false)) => Stopped::SuccessorLost,
-            _ => Stopped::HandedOver,
+        let mut handed_over = self.handed_over.subscribe();
+        let may_end = |now: &HandedOver| matches!(now, HandedOver::MayEnd { .. });
+        let ended = handed_over.wait_for(may_end).await;
+        let lost = HandedOver::MayEnd {
+            is_supervised: false,
+        };
+        match ended.is_ok_and(|now| *now == lost) {
+            true => Stopped::SuccessorLost,
+            false => Stopped::HandedOver,
         }
     }
 
@@ -83,6 +138,8 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
 
     #[test]
@@ -109,8 +166,22 @@ mod tests {
                 _ = &mut end => panic!("the other one is not known yet"),
                 () = std::future::ready(()) => {}
             }
-            outcome.let_end(is_supervised);
+            outcome.ending().let_end(is_supervised);
             assert_eq!(end.await, stopped);
         }
+    }
+    #[tokio::test]
+    async fn a_panic_with_the_last_word_hands_over_and_one_after_it_lets_the_process_end() {
+        let outcome = Outcome::default();
+        let panics = || outcome.hand_over(|| -> Result<(), ()> { panic!("a bug") });
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(outcome.is_handed_over() && !outcome.stop());
+        let panics = || {
+            let _ending = outcome.ending();
+            panic!("another bug");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        outcome.handed_over().await;
+        assert_eq!(outcome.may_end().await, Stopped::HandedOver);
     }
 }

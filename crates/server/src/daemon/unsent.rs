@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::command::HandedConnection;
-use crate::ring::sys;
+use crate::event_loop::DRAIN_PROGRESS_TIMEOUT;
+use crate::ring::{clock, sys};
 
 /// Time after which a thread that waits for a client looks whether it is to stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -21,7 +22,16 @@ pub(super) struct Unsent(Mutex<Vec<Sending>>);
 #[derive(Debug)]
 struct Sending {
     thread: JoinHandle<Option<HandedConnection>>,
-    stops: Arc<AtomicBool>,
+    orders: Arc<Orders>,
+}
+
+/// Orders for the thread of a connection.
+#[derive(Debug, Default)]
+struct Orders {
+    /// Return the connection.
+    stops: AtomicBool,
+    /// Cut off a client that takes nothing for as long as an event loop lets it that ends.
+    ends: AtomicBool,
 }
 
 impl Unsent {
@@ -32,10 +42,10 @@ impl Unsent {
         connection: HandedConnection,
         go_on: impl FnOnce(HandedConnection) + Send + 'static,
     ) {
-        let stops = Arc::new(AtomicBool::new(false));
+        let orders = Arc::new(Orders::default());
         let run = {
-            let stops = stops.clone();
-            move || send_unsent(connection, &stops, go_on)
+            let orders = orders.clone();
+            move || send_unsent(connection, &orders, go_on)
         };
         let thread = std::thread::Builder::new().name("unsent replies".to_owned());
         // Before the thread runs: a takeover takes all connections of the list, and must not miss
@@ -44,7 +54,7 @@ impl Unsent {
         match thread.spawn(run) {
             Ok(thread) => {
                 all.retain(|sending| !sending.thread.is_finished());
-                all.push(Sending { thread, stops });
+                all.push(Sending { thread, orders });
             }
             Err(error) => tracing::error!("client lost: {error}"),
         }
@@ -55,6 +65,18 @@ impl Unsent {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until all clients have taken their replies, and their connections went on, or were cut
+    /// off because they take nothing. Blocks.
+    pub(super) fn finish(&self) {
+        let all = std::mem::take(&mut *self.lock());
+        let order = |sending: &Sending| sending.orders.ends.store(true, Ordering::Release);
+        all.iter().for_each(order);
+        for sending in all {
+            // A panic was logged by the panic hook.
+            let _ = sending.thread.join();
+        }
+    }
+
     /// Takes all connections back, with the replies that are left. They are no loop's. Those to
     /// disks that `is_served` does not know any more are closed. Blocks for some milliseconds.
     pub(super) fn take(
@@ -63,7 +85,7 @@ impl Unsent {
     ) -> Vec<HandedConnection> {
         let all = std::mem::take(&mut *self.lock());
         all.iter()
-            .for_each(|sending| sending.stops.store(true, Ordering::Release));
+            .for_each(|sending| sending.orders.stops.store(true, Ordering::Release));
         // A panic was logged by the panic hook.
         let left = all.into_iter().map(|sending| sending.thread.join());
         left.filter_map(|left| left.ok().flatten())
@@ -76,21 +98,33 @@ impl Unsent {
 /// it is to stop before.
 fn send_unsent(
     mut connection: HandedConnection,
-    stops: &AtomicBool,
+    orders: &Orders,
     go_on: impl FnOnce(HandedConnection),
 ) -> Option<HandedConnection> {
     let mut sent = 0;
+    let mut progress = clock();
     while sent < connection.handed.unsent.len() {
-        if stops.load(Ordering::Acquire) {
+        if orders.stops.load(Ordering::Acquire) {
             drop(connection.handed.unsent.drain(..sent));
             return Some(connection);
         }
         let socket = &connection.handed.fd;
         if !sys::is_writable(socket, LOOK_INTERVAL) {
+            let ends = orders.ends.load(Ordering::Acquire);
+            if ends && clock().since(progress) > DRAIN_PROGRESS_TIMEOUT {
+                tracing::warn!(
+                    export = %connection.disk,
+                    "client cut off: it has taken no reply for {DRAIN_PROGRESS_TIMEOUT}"
+                );
+                return None;
+            }
             continue;
         }
         match sys::send_some(socket, &connection.handed.unsent[sent..]) {
-            Ok(taken) => sent += taken,
+            Ok(taken) => {
+                sent += taken;
+                progress = clock();
+            }
             Err(error) if is_passing(&error) => {}
             Err(error) => {
                 tracing::info!(export = %connection.disk, "client gone: {error}");

@@ -88,6 +88,7 @@ use transfers::Transfers;
 use vm_changes::PendingResize;
 use vms::Vms;
 
+pub(crate) use frontends::DRAIN_PROGRESS_TIMEOUT;
 pub use setup::{DiskFile, Files, Prepared, SetupError, open_disk};
 
 /// Longest request that carries data, in bytes, as advertised.

@@ -294,7 +294,7 @@ impl Frontends {
 // is stuck is not. The states are described in `connection`.
 
 /// Time without progress after which a client is disconnected during a stop of the daemon.
-const DRAIN_PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(5);
+pub(crate) const DRAIN_PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 impl Frontends {
     /// Ends a connection whose socket broke or was closed without a disconnect request. `errno` is
