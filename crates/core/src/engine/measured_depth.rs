@@ -1,12 +1,12 @@
 //! Queue depth that latency bounds leave, by measured latencies.
 //!
-//! The worst case of a plan assumes the worst of all mixes at once: long random writes, every burst,
-//! the background's longest part. The depth that keeps every bound then may be a tenth of what the
-//! device needs for its throughput, while requests take a twentieth of their bound: on the model of
-//! a SATA SSD a bound of 20 ms left a queue of one I/O and a quarter of the work, with a 99th
-//! percentile of 2 ms. Where promises do not fit, or costs are not known, no depth keeps every bound
-//! in the worst case. So the worst case is where the depth begins. It grows while requests use
-//! little of their bounds, and falls before they use them up.
+//! The worst case of a plan assumes the worst of all mixes at once: long random writes, every
+//! burst, the background's longest part. The depth that keeps every bound then may be a tenth of
+//! what the device needs for its throughput, while requests take a twentieth of their bound: on the
+//! model of a SATA SSD a bound of 20 ms left a queue of one I/O and a quarter of the work, with a
+//! 99th percentile of 2 ms. Where promises do not fit, or costs are not known, no depth keeps every
+//! bound in the worst case. So the worst case is where the depth begins. It grows while requests
+//! use little of their bounds, and falls before they use them up.
 
 use crate::attainment::BoundUse;
 

@@ -29,8 +29,8 @@ const CYCLE_WINDOWS: u32 = 4;
 const RATE_MIN_PPM: u64 = 10_000;
 const RATE_STEP_PPM: u64 = 10_000;
 const WHOLE_PPM: u64 = 1_000_000;
-/// Parts of VMs' work that they may lose: in a window, and on average. An average since the rate was
-/// halved lags behind a rate that grows.
+/// Parts of VMs' work that they may lose: in a window, and on average. An average since the rate
+/// was halved lags behind a rate that grows.
 const LOSS_MAX: f64 = 0.03;
 const MEAN_LOSS_MAX: f64 = 0.015;
 /// Standard deviations of a window's work beyond which less work is a loss at once.
