@@ -9,17 +9,26 @@ use tidegate_base::time::Nanos;
 const REQUESTS_PER_LATE_ONE: u64 = 100;
 
 /// Number of requests by the part of their latency bound that they used up, over all VMs of a
-/// device.
+/// device, and of VMs by the requests of the present second.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct BoundUse {
     /// Answered requests with a latency bound.
     pub(crate) answered: u32,
-    /// Requests that took more than a quarter of their bound.
+    /// Requests that took more than a quarter of their bound, or were late by their reservation.
     pub(crate) over_quarter: u32,
-    /// Requests that took more than half of their bound.
+    /// Requests that took more than half of it, or were late by their reservation.
     pub(crate) over_half: u32,
     /// Requests that took more than three quarters of it, or were late by their reservation.
     pub(crate) nearly_late: u32,
+    /// VMs of which more than 1 % of this second's requests took more than a quarter. A VM with few
+    /// requests is lost among those of others.
+    pub(crate) vms_over_quarter: u32,
+    /// VMs of which more than 1 % took more than half.
+    pub(crate) vms_over_half: u32,
+    /// VMs of which more than 1 % took more than three quarters.
+    pub(crate) vms_nearly_late: u32,
+    /// Number of this second, which tells a VM that its own counts are of one before.
+    pub(crate) second: u32,
 }
 
 impl BoundUse {
@@ -31,14 +40,81 @@ impl BoundUse {
         self.nearly_late = self.nearly_late.saturating_add(more.nearly_late);
     }
 
+    /// Returns what has been counted, and begins anew: with the requests alone, or with a second.
+    pub(crate) fn take(&mut self, second_ends: bool) -> BoundUse {
+        let taken = *self;
+        *self = if second_ends {
+            BoundUse {
+                second: taken.second.wrapping_add(1),
+                ..BoundUse::default()
+            }
+        } else {
+            BoundUse {
+                answered: 0,
+                over_quarter: 0,
+                over_half: 0,
+                nearly_late: 0,
+                ..taken
+            }
+        };
+        taken
+    }
+}
+
+/// Requests of one VM in one second, by the part of their bound that they used up.
+#[derive(Clone, Copy, Default, Debug)]
+struct OwnUse {
+    second: u32,
+    answered: u32,
+    over_quarter: u32,
+    over_half: u32,
+    nearly_late: u32,
+}
+
+impl OwnUse {
     /// Counts a request that is answered at `now` and was due, `bound` after its envelope allowed
-    /// it, at `due`. `floor_late`: it was late by its reservation.
-    fn count(&mut self, now: Nanos, due: Nanos, bound: Nanos, floor_late: bool) {
+    /// it, at `due`, here and in `all`. `floor_late`: it was late by its reservation.
+    fn count(
+        &mut self,
+        all: &mut BoundUse,
+        (now, due, bound): (Nanos, Nanos, Nanos),
+        floor_late: bool,
+    ) {
+        if self.second != all.second {
+            *self = OwnUse {
+                second: all.second,
+                ..OwnUse::default()
+            };
+        }
         let left = due.since(now).0;
+        let over_quarter = u32::from(left < bound.0 - bound.0 / 4 || floor_late);
+        let over_half = u32::from(left < bound.0 / 2 || floor_late);
+        let nearly_late = u32::from(left < bound.0 / 4 || floor_late);
+        all.answered += 1;
+        all.over_quarter += over_quarter;
+        all.over_half += over_half;
+        all.nearly_late += nearly_late;
+        let before = self.are_many();
         self.answered += 1;
-        self.over_quarter += u32::from(left < bound.0 - bound.0 / 4);
-        self.over_half += u32::from(left < bound.0 / 2);
-        self.nearly_late += u32::from(left < bound.0 / 4 || floor_late);
+        self.over_quarter += over_quarter;
+        self.over_half += over_half;
+        self.nearly_late += nearly_late;
+        let after = self.are_many();
+        let vms = [
+            &mut all.vms_over_quarter,
+            &mut all.vms_over_half,
+            &mut all.vms_nearly_late,
+        ];
+        for (vms, (before, after)) in vms.into_iter().zip(before.into_iter().zip(after)) {
+            *vms = *vms + u32::from(after) - u32::from(before);
+        }
+    }
+
+    /// Whether more than 1 % of the requests took more than a quarter of their bound, half of it,
+    /// and three quarters.
+    fn are_many(&self) -> [bool; 3] {
+        [self.over_quarter, self.over_half, self.nearly_late]
+            .map(|slow| u64::from(slow) * REQUESTS_PER_LATE_ONE > u64::from(self.answered))
     }
 }
 
@@ -47,6 +123,7 @@ impl BoundUse {
 pub(super) struct Latency {
     bound: Nanos,
     ring: DueRing,
+    used: OwnUse,
 }
 
 impl Latency {
@@ -55,6 +132,7 @@ impl Latency {
         Latency {
             bound,
             ring: DueRing::new(second_of(now)),
+            used: OwnUse::default(),
         }
     }
 
@@ -73,7 +151,8 @@ impl Latency {
         used: &mut BoundUse,
     ) -> Nanos {
         if due != Due::NEVER {
-            used.count(now, due.time(), self.bound, floor_late);
+            let times = (now, due.time(), self.bound);
+            self.used.count(used, times, floor_late);
         }
         due.answer(&mut self.ring, now)
     }
@@ -127,11 +206,46 @@ mod tests {
             used,
             BoundUse {
                 answered: 11,
-                over_quarter: 7,
-                over_half: 5,
+                over_quarter: 8,
+                over_half: 6,
                 nearly_late: 4,
+                vms_over_quarter: 1,
+                vms_over_half: 1,
+                vms_nearly_late: 1,
+                second: 0,
             }
         );
+    }
+
+    #[test]
+    fn a_vm_with_few_requests_is_not_lost_among_those_of_others() {
+        let mut used = BoundUse::default();
+        let answer = |judge: &mut Latency, took: u64, used: &mut BoundUse| {
+            let due = judge.arrived(Nanos(1000));
+            judge.answered(Nanos(1000 + took), due, false, used);
+        };
+        let [mut busy, mut rare] = [(); 2].map(|()| Latency::new(Nanos(80), Nanos::ZERO));
+        for _ in 0..1000 {
+            answer(&mut busy, 10, &mut used);
+        }
+        answer(&mut rare, 50, &mut used);
+        assert_eq!((used.vms_over_quarter, used.vms_over_half), (1, 1));
+        answer(&mut busy, 70, &mut used);
+        assert_eq!(used.vms_nearly_late, 0, "one in a thousand");
+        answer(&mut rare, 70, &mut used);
+        assert_eq!(used.vms_nearly_late, 1);
+        for _ in 0..198 {
+            answer(&mut rare, 10, &mut used);
+        }
+        assert_eq!(used.vms_nearly_late, 0, "one in two hundred");
+        used.take(false);
+        assert_eq!(used.answered, 0);
+        answer(&mut rare, 30, &mut used);
+        assert_eq!(used.vms_over_quarter, 1, "three of a second's 201");
+        used.take(true);
+        assert_eq!(used.vms_over_quarter, 0);
+        answer(&mut rare, 70, &mut used);
+        assert_eq!(used.vms_nearly_late, 1, "a second of its own");
     }
 
     #[test]

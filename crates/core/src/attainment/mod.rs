@@ -246,8 +246,9 @@ impl Attainments {
     }
 
     /// Returns how much of their latency bounds requests used up since the last call.
-    pub(crate) fn take_bound_use(&mut self) -> BoundUse {
-        core::mem::take(&mut self.bound_use)
+    /// `second_ends`: VMs are counted anew.
+    pub(crate) fn take_bound_use(&mut self, second_ends: bool) -> BoundUse {
+        self.bound_use.take(second_ends)
     }
 
     /// Counts where the time of a VM's late request in the slot `request` went.

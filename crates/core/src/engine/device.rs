@@ -47,7 +47,7 @@ pub(super) struct DeviceControl {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Promised {
     /// Tightest latency.
-    tightest: Nanos,
+    pub tightest: Nanos,
     /// VM of the tightest one.
     vm: u32,
     /// VMs that have one.

@@ -15,14 +15,17 @@ const ANSWERED_MIN: u32 = 10;
 /// Reciprocal of the part by which the depth grows. Latencies grow no faster than the depth, so
 /// they are seen between half and three quarters of the bound before they exceed it.
 const GROWTH: u32 = 8;
-/// Requests with a latency bound from which on the depth may grow within a second: 1 % of them is
-/// one.
-const ANSWERED_MANY: u32 = 100;
 /// Reciprocal of the share of a second's requests that may be late: 1 %.
 const REQUESTS_PER_LATE_ONE: u32 = 100;
 /// Reciprocal of the share of requests whose lateness tells within a second that the load is
 /// another one: a tenth. An erasure of flash delays fewer.
 const REQUESTS_PER_LATE_ONE_OF_PART: u32 = 10;
+
+/// Seconds for which a depth stays below one at which requests were about to be late, where a
+/// smaller one keeps every bound: trying it again costs at most one second, of 200.
+const HOLD_SECONDS: u32 = 200;
+/// Seconds after a fall in which the depth falls on because of what was sent before it.
+const AFTERMATH_SECONDS: u32 = 3;
 
 /// Span of time that ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +47,8 @@ pub(super) struct DepthRange {
     pub(super) least: u32,
     /// Configured depth.
     pub(super) most: u32,
+    /// The depth `start` keeps every bound in the worst case.
+    pub(super) guaranteed: bool,
 }
 
 /// Largest queue depth by measured latencies.
@@ -55,8 +60,12 @@ pub(super) struct MeasuredDepth {
     seen: BoundUse,
     /// Requests of this second.
     second: BoundUse,
-    /// Depth at which requests were last about to be late, until a larger one has been in force.
+    /// The depth fell in this second.
+    fell: bool,
+    /// Depth at which requests were last about to be late; `None`: it may be tried again.
     too_deep: Option<u32>,
+    /// Seconds for which that holds, where a depth keeps every bound.
+    hold: u32,
 }
 
 impl MeasuredDepth {
@@ -81,7 +90,9 @@ impl MeasuredDepth {
         in_force: u32,
         range: DepthRange,
     ) -> bool {
-        let DepthRange { start, least, most } = range;
+        let DepthRange {
+            start, least, most, ..
+        } = range;
         assert!(
             (1..=start).contains(&least) && start <= most,
             "no depths to choose from: {range:?}"
@@ -93,63 +104,88 @@ impl MeasuredDepth {
         let depth = self.depth(range);
         self.seen.add(last);
         self.second.add(last);
-        let second = match ended {
-            Span::Part => None,
-            Span::Second => Some(core::mem::take(&mut self.second)),
-        };
-        let next = if self.is_too_deep(last, second) {
-            let in_force = in_force.min(depth);
-            self.too_deep = Some(in_force);
-            (in_force / 2).max(least).min(depth)
-        } else if in_force >= depth {
-            self.grown(depth, ended).min(most)
+        let next = if self.is_too_deep(last, ended, range) {
+            self.fall(in_force.min(depth), ended, range)
+        } else if in_force < depth {
+            // A shallower queue says nothing about this one.
+            self.seen = BoundUse::default();
+            depth
+        } else if ended == Span::Second {
+            self.grown(depth, last, range).min(most)
         } else {
             depth
         };
+        if ended == Span::Second {
+            (self.second, self.fell) = (BoundUse::default(), false);
+            self.hold = self.hold.saturating_sub(1);
+            if range.guaranteed && self.hold == 0 {
+                self.too_deep = None;
+            }
+        }
         if next != depth {
             self.too_deep = self.too_deep.filter(|&too_deep| next <= too_deep);
-            (self.seen, self.second) = (BoundUse::default(), BoundUse::default());
+            self.seen = BoundUse::default();
             self.depth = Some(next);
         }
         next != depth
     }
 
     /// Returns whether requests are about to be late: by those since the last call, or by those of
-    /// a second that ends.
-    fn is_too_deep(&self, last: BoundUse, second: Option<BoundUse>) -> bool {
+    /// a second that ends. Once a second, since later answers are to requests from before.
+    fn is_too_deep(&self, last: BoundUse, ended: Span, range: DepthRange) -> bool {
+        if self.fell {
+            return false;
+        }
         let late = last.nearly_late;
         let are_many_late = last.answered >= ANSWERED_MIN
             && late.saturating_mul(REQUESTS_PER_LATE_ONE_OF_PART) > last.answered;
-        let is_second_late =
-            |second: BoundUse| is_more_than_one_in_hundred(second.nearly_late, second.answered);
-        are_many_late || second.is_some_and(is_second_late)
+        let second = self.second;
+        let is_second_late = is_more_than_one_in_hundred(second.nearly_late, second.answered)
+            || (range.guaranteed && last.vms_nearly_late > 0);
+        are_many_late || (ended == Span::Second && is_second_late)
     }
 
-    /// Returns a depth that is larger than `depth` if requests leave room for it. Latencies grow
-    /// no faster than the depth: those below a quarter of the bound stay below half of it at twice
-    /// the depth.
-    fn grown(&mut self, depth: u32, ended: Span) -> u32 {
+    /// Returns the depth below `in_force`, with which requests were about to be late.
+    fn fall(&mut self, in_force: u32, ended: Span, range: DepthRange) -> u32 {
+        let is_aftermath = self.hold > HOLD_SECONDS - AFTERMATH_SECONDS;
+        let before = self.too_deep.filter(|_| is_aftermath);
+        self.too_deep = Some(in_force.max(before.unwrap_or(0)));
+        (self.hold, self.fell) = (HOLD_SECONDS, true);
+        // Many late requests within a second are those of another load: the worst case is near.
+        let is_another_load = range.guaranteed && ended == Span::Part;
+        let lower = if is_another_load { 1 } else { in_force / 2 };
+        lower.max(range.least).min(self.depth(range))
+    }
+
+    /// Returns a depth that is larger than `depth` if requests leave room for it. `last`: the last
+    /// ones of the second that ends. Latencies grow no faster than the depth: those below a quarter
+    /// of the bound stay below half of it at twice the depth.
+    fn grown(&mut self, depth: u32, last: BoundUse, range: DepthRange) -> u32 {
         let seen = self.seen;
-        let enough = match ended {
-            Span::Part => ANSWERED_MANY,
-            Span::Second => ANSWERED_MIN,
-        };
-        if is_more_than_one_in_hundred(seen.over_half, seen.answered) {
-            // Neither much room nor danger: measured anew.
-            if ended == Span::Second {
-                self.seen = BoundUse::default();
-            }
-            depth
-        } else if seen.answered < enough {
-            depth
-        } else if self.too_deep.is_none_or(|too_deep| depth * 2 < too_deep)
-            && !is_more_than_one_in_hundred(seen.over_quarter, seen.answered)
+        let by_vms = |vms: u32| range.guaranteed && vms > 0;
+        if is_more_than_one_in_hundred(seen.over_half, seen.answered) || by_vms(last.vms_over_half)
         {
+            // Neither much room nor danger: measured anew.
+            self.seen = BoundUse::default();
+            if range.guaranteed && self.too_deep.is_none() {
+                (self.too_deep, self.hold) = (Some(depth * 2), HOLD_SECONDS);
+            }
+            return depth;
+        }
+        if seen.answered < ANSWERED_MIN {
+            return depth;
+        }
+        let is_quick = !is_more_than_one_in_hundred(seen.over_quarter, seen.answered)
+            && !by_vms(last.vms_over_quarter);
+        let may_double = self.too_deep.is_none_or(|too_deep| depth * 2 < too_deep);
+        let next = if is_quick && may_double {
             depth * 2
-        } else if ended == Span::Second {
-            depth + (depth / GROWTH).max(1)
         } else {
-            depth
+            depth + (depth / GROWTH).max(1)
+        };
+        match self.too_deep {
+            Some(too_deep) if range.guaranteed => next.min(too_deep * 3 / 4).max(depth),
+            _ => next,
         }
     }
 }
@@ -178,6 +214,7 @@ mod tests {
             over_quarter: 100,
             over_half,
             nearly_late,
+            ..BoundUse::default()
         }
     }
 
@@ -186,7 +223,27 @@ mod tests {
             start,
             least: 1,
             most: 32,
+            guaranteed: false,
         }
+    }
+
+    /// The depth `start` keeps every bound.
+    fn guaranteed(start: u32) -> DepthRange {
+        DepthRange {
+            least: start,
+            guaranteed: true,
+            ..from(start)
+        }
+    }
+
+    /// Depths after each of so many seconds with quick requests.
+    fn quick_seconds(measured: &mut MeasuredDepth, seconds: u32, range: DepthRange) -> Vec<u32> {
+        let depths = (0..seconds).map(|_| {
+            let depth = measured.depth(range);
+            measured.update(quick(100), Span::Second, depth, range);
+            measured.depth(range)
+        });
+        depths.collect()
     }
 
     #[test]
@@ -198,26 +255,24 @@ mod tests {
         assert!(!measured.update(quick(9), Span::Second, 2, from(1)), "few");
         assert!(measured.update(quick(1), Span::Second, 2, from(1)), "ten");
         assert_eq!(measured.depth(from(1)), 4);
-        let lower = measured.update(quick(100), Span::Second, 2, from(1));
+        let lower = measured.update(quick(1000), Span::Second, 2, from(1));
         assert!(!lower, "the load uses less");
-        for depth in 4..40 {
-            measured.update(quick(10), Span::Second, depth, from(1));
-        }
-        assert_eq!(measured.depth(from(1)), 32);
+        let few = measured.update(quick(9), Span::Second, 4, from(1));
+        assert!(!few, "requests beside a shallower queue do not count");
+        assert_eq!(quick_seconds(&mut measured, 4, from(1)), [8, 16, 32, 32]);
     }
 
     #[test]
-    fn within_a_second_a_hundred_requests_are_needed() {
+    fn the_depth_does_not_grow_within_a_second() {
         let mut measured = MeasuredDepth::default();
-        assert!(!measured.update(quick(99), Span::Part, 1, from(1)));
-        assert!(measured.update(quick(1), Span::Part, 1, from(1)));
+        assert!(!measured.update(quick(500), Span::Part, 1, from(1)));
+        assert!(measured.update(quick(0), Span::Second, 1, from(1)));
         assert_eq!(measured.depth(from(1)), 2);
     }
 
     #[test]
     fn the_depth_grows_by_an_eighth_while_requests_take_less_than_half_of_their_bound() {
         let mut measured = MeasuredDepth::default();
-        assert!(!measured.update(hundred(1, 0), Span::Part, 16, from(16)));
         assert!(measured.update(hundred(1, 0), Span::Second, 16, from(16)));
         assert_eq!(measured.depth(from(16)), 18);
         assert!(measured.update(hundred(1, 0), Span::Second, 18, from(16)));
@@ -256,13 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn many_late_requests_halve_the_depth_within_a_second() {
+    fn many_late_requests_halve_the_depth_within_a_second_and_once() {
         let mut measured = MeasuredDepth::default();
         let some = BoundUse {
             answered: 20,
             over_quarter: 2,
             over_half: 2,
             nearly_late: 2,
+            ..BoundUse::default()
         };
         assert!(!measured.update(some, Span::Part, 16, from(16)));
         let many = BoundUse {
@@ -273,8 +329,10 @@ mod tests {
         };
         assert!(measured.update(many, Span::Part, 16, from(16)));
         assert_eq!(measured.depth(from(16)), 8);
-        // The second ends with what is left of it: the late ones were taken into account.
-        assert!(!measured.update(quick(9), Span::Second, 8, from(16)));
+        assert!(!measured.update(many, Span::Part, 8, from(16)), "as before");
+        assert!(!measured.update(many, Span::Second, 8, from(16)));
+        assert!(measured.update(many, Span::Part, 8, from(16)), "still");
+        assert_eq!(measured.depth(from(16)), 4);
     }
 
     #[test]
@@ -289,22 +347,70 @@ mod tests {
     #[test]
     fn a_depth_that_was_too_deep_is_approached_slowly() {
         let mut measured = MeasuredDepth::default();
-        let mut depths = Vec::new();
         measured.update(hundred(2, 2), Span::Second, 20, from(20));
-        for _ in 0..12 {
-            let depth = measured.depth(from(20));
-            depths.push(depth);
-            measured.update(quick(100), Span::Second, depth, from(20));
-        }
-        assert_eq!(depths, [10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 32, 32]);
+        assert_eq!(
+            quick_seconds(&mut measured, 11, from(20)),
+            [11, 12, 13, 14, 15, 16, 18, 20, 22, 32, 32]
+        );
+    }
+
+    #[test]
+    fn a_guaranteed_depth_is_returned_to_at_once_and_left_with_care() {
+        let mut measured = MeasuredDepth::default();
+        let range = guaranteed(2);
+        assert_eq!(quick_seconds(&mut measured, 4, range), [4, 8, 16, 32]);
+        assert!(measured.update(hundred(50, 50), Span::Part, 32, range));
+        assert_eq!(measured.depth(range), 2);
+        // The rest of this second counts for nothing.
+        assert!(!measured.update(hundred(50, 50), Span::Second, 2, range));
+        let held = quick_seconds(&mut measured, 198, range);
+        assert_eq!(held[..3], [4, 8, 16]);
+        assert_eq!(held.iter().max(), Some(&24), "three quarters");
+        assert_eq!(quick_seconds(&mut measured, 4, range).last(), Some(&32));
+    }
+
+    #[test]
+    fn one_vm_that_is_late_lowers_a_guaranteed_depth() {
+        let mut measured = MeasuredDepth::default();
+        let range = guaranteed(1);
+        quick_seconds(&mut measured, 5, range);
+        let rare = BoundUse {
+            vms_over_quarter: 1,
+            vms_over_half: 1,
+            vms_nearly_late: 1,
+            ..quick(1000)
+        };
+        assert!(!measured.update(rare, Span::Part, 32, range));
+        assert!(measured.update(rare, Span::Second, 32, range));
+        assert_eq!(measured.depth(range), 16);
+        let near = BoundUse {
+            vms_nearly_late: 0,
+            ..rare
+        };
+        assert!(!measured.update(near, Span::Second, 16, range));
+        let quicker = BoundUse {
+            vms_over_half: 0,
+            ..near
+        };
+        assert!(measured.update(quicker, Span::Second, 16, range));
+        assert_eq!(measured.depth(range), 18);
+    }
+
+    #[test]
+    fn a_guaranteed_depth_at_which_some_took_over_half_is_not_doubled_again() {
+        let mut measured = MeasuredDepth::default();
+        let range = guaranteed(1);
+        quick_seconds(&mut measured, 4, range);
+        assert!(!measured.update(hundred(2, 0), Span::Second, 16, range));
+        let held = quick_seconds(&mut measured, 100, range);
+        assert_eq!(held.iter().max(), Some(&24));
     }
 
     #[test]
     fn a_least_depth_that_rises_raises_what_was_measured_before() {
         let flash = |start| DepthRange {
-            start,
             least: start,
-            most: 32,
+            ..from(start)
         };
         let mut measured = MeasuredDepth::default();
         measured.update(quick(10), Span::Second, 4, flash(4));

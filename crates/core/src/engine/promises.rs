@@ -66,6 +66,10 @@ pub(super) struct Promises {
     /// Largest depth by the worst case; that of the outcome may differ. `None`: costs are not
     /// known.
     worst_case_depth: Option<u32>,
+    /// With the depth of the worst case every latency bound is met.
+    guaranteed: bool,
+    /// Tightest latency bound at the last check.
+    tightest: Option<Nanos>,
     /// Largest depth by measured latencies.
     measured: MeasuredDepth,
     /// Time at which latencies were last taken into it.
@@ -134,6 +138,8 @@ impl Promises {
             depth: 0,
             outcome: None,
             worst_case_depth: None,
+            guaranteed: false,
+            tightest: None,
             measured: MeasuredDepth::default(),
             latencies_at: Nanos::ZERO,
             pace: Pace::default(),
@@ -190,7 +196,8 @@ impl Promises {
             } else {
                 Span::Part
             };
-            self.measure_depth(view, control, attainment.take_bound_use(), span);
+            let used = attainment.take_bound_use(is_measured);
+            self.measure_depth(view, control, used, span);
         }
         let Some(outcome) = self.outcome else {
             return;
@@ -251,8 +258,7 @@ impl Promises {
 
     /// Depths between which measured latencies decide.
     fn depth_range(&self, view: &View) -> DepthRange {
-        let fits = self.outcome.is_some_and(|outcome| outcome.fits);
-        depth_range(view, self.worst_case_depth, fits)
+        depth_range(view, self.worst_case_depth, self.guaranteed)
     }
 
     /// Schedules a check now, but no sooner than `interval` after the last one.
@@ -285,7 +291,8 @@ impl Promises {
             control.learn_seeks(view, seeks_dominate);
         }
         self.depth = counted_depth(view, control);
-        let outcome = evaluate(view, control, dispatcher, self.depth, self.measured);
+        let checked = evaluate(view, control, dispatcher, self.depth, self.measured);
+        let outcome = checked.map(|(outcome, _)| outcome);
         let was_known = self.outcome.is_some();
         let new_costs = core::mem::take(&mut self.new_costs) || !was_known;
         (self.due, self.last) = (Nanos::MAX, Some(now));
@@ -296,10 +303,16 @@ impl Promises {
         let worst_case = outcome.map(|outcome| outcome.depth_bound);
         // What was measured under looser promises says nothing about tighter ones. New costs change
         // what is assumed of the worst case, not what requests were seen to take.
-        if !new_costs && worst_case < self.worst_case_depth {
+        let tightest = control.promised.map(|promised| promised.tightest);
+        let is_tighter = match (tightest, self.tightest) {
+            (Some(now), Some(before)) => now < before,
+            (now, before) => now.is_some() && before.is_none(),
+        };
+        if is_tighter || (!new_costs && worst_case < self.worst_case_depth) {
             self.measured.reset();
         }
-        self.worst_case_depth = worst_case;
+        (self.worst_case_depth, self.tightest) = (worst_case, tightest);
+        self.guaranteed = checked.is_some_and(|(_, guaranteed)| guaranteed);
         self.outcome = outcome;
         self.set_bound(view, control);
         let outcome = self.outcome;
@@ -329,8 +342,8 @@ fn costs(view: &View) -> Option<(Cow<'_, Profile>, bool)> {
 }
 
 /// Returns the depths between which measured latencies decide, given that of the worst case;
-/// `None`: costs are not known. `fits`: with it every bound is met.
-fn depth_range(view: &View, worst_case: Option<u32>, fits: bool) -> DepthRange {
+/// `None`: costs are not known. `guaranteed`: with it every bound is met.
+fn depth_range(view: &View, worst_case: Option<u32>, guaranteed: bool) -> DepthRange {
     let device = &view.queues.device;
     let most = device.spec.depth;
     let start = worst_case.unwrap_or(most);
@@ -340,8 +353,13 @@ fn depth_range(view: &View, worst_case: Option<u32>, fits: bool) -> DepthRange {
     );
     DepthRange {
         start,
-        least: if device.seeks && !fits { 1 } else { start },
+        least: if device.seeks && !guaranteed {
+            1
+        } else {
+            start
+        },
         most,
+        guaranteed,
     }
 }
 
@@ -353,14 +371,15 @@ fn counted_depth(view: &View, control: &DeviceControl) -> u32 {
 }
 
 /// Evaluates all promises together, with floors judged at a queue of `depth`, which is at most the
-/// `measured` one; `None`: the costs of requests are not known.
+/// bound of the worst case or the `measured` one. Returns also whether the bound of the worst case
+/// keeps every latency bound; `None`: the costs of requests are not known.
 fn evaluate(
     view: &View,
     control: &DeviceControl,
     dispatcher: &dyn Dispatcher,
     depth: u32,
     measured: MeasuredDepth,
-) -> Option<Feasibility> {
+) -> Option<(Feasibility, bool)> {
     let now = view.queues.now;
     let (profile, is_learnt) = costs(view)?;
     let spec = &view.queues.device.spec;
@@ -386,8 +405,12 @@ fn evaluate(
     let vms: Vec<PlannedVm<'_>> = slots.iter().map(planned).collect();
     let assumed = Assumed::default();
     let fit = fit::evaluate(&device, &vms, &assumed);
-    let range = depth_range(view, Some(fit.depth_bound), fit.fits());
-    let depth = depth.min(measured.depth(range));
+    // Floors are judged by what was planned, however deep the queue is beyond that.
+    let depth = depth.min(if fit.fits() {
+        fit.depth_bound
+    } else {
+        measured.depth(depth_range(view, Some(fit.depth_bound), false))
+    });
     let blocking = if depth != fit.depth_bound {
         fit::blocking(&fit::Device { depth, ..device }, &vms, &assumed)
     } else {
@@ -399,13 +422,15 @@ fn evaluate(
     } else {
         Attainments::blocking_of_kind(spec)
     };
-    Some(Feasibility {
+    let feasibility = Feasibility {
         fits: fit.fits(),
         depth_bound: fit.depth_bound,
         tightest: tightest(&fit).map(|at| view.vm_at(slots[at])),
         blocking: blocking.max(least),
         is_learnt,
-    })
+    };
+    // Without latencies only the device's time is known to suffice.
+    Some((feasibility, fit.fits() && fit.blocked_by.is_measured))
 }
 
 /// Bytes per second that the transfer of the VM in a slot needs to end in time; 0: it has none, or
