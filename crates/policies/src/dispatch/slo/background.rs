@@ -35,6 +35,8 @@ const LOSS_MAX: f64 = 0.03;
 const MEAN_LOSS_MAX: f64 = 0.015;
 /// Standard deviations of a window's work beyond which less work is a loss at once.
 const LOST_AT_ONCE: f64 = 2.0;
+/// Time without a background process after which VMs may have another load.
+const REMEMBERED: Nanos = Nanos::SECOND;
 /// Picoseconds, in which costs by device time are, in a nanosecond.
 const PS_PER_NS: u64 = 1000;
 /// Longest time without a background I/O while one waits.
@@ -133,6 +135,15 @@ impl BackgroundRate {
     /// Records that a background process waits after none did.
     pub(super) fn begin_wait(&mut self, now: Nanos) {
         self.passed_over_since = now;
+        if now.since(self.window_end) > REMEMBERED {
+            self.forget_work();
+        }
+    }
+
+    /// Forgets what VMs did, with and without the background.
+    fn forget_work(&mut self) {
+        self.vm_work_without = WindowWork::default();
+        self.vm_work_with = WindowWork::default();
     }
 
     /// Records the start of an I/O of a VM, with its cost.
@@ -231,6 +242,9 @@ impl BackgroundRate {
     /// or raises the rate.
     fn judge(&mut self) {
         if self.place == 0 || !self.wanted {
+            if self.vm_work_without.is_of_another_load(self.vm_work) {
+                self.forget_work();
+            }
             return self.vm_work_without.add(self.vm_work);
         }
         self.vm_work_with.add(self.vm_work);
@@ -363,6 +377,18 @@ mod tests {
         });
         let mean = mean(&rates[200..]);
         assert!(mean <= 40_000, "{mean}");
+    }
+
+    #[test]
+    fn vms_whose_load_grows_soon_lose_little() {
+        // From a light load, beside which the background may have everything, to a saturating one.
+        let rates = rates(200, |window, share| match window {
+            0..120 => 100_000,
+            _ => (1_000_000.0 * (1.0 - share)) as u64,
+        });
+        assert!(rates[119] >= 800_000, "{}", rates[119]);
+        let mean = mean(&rates[130..]);
+        assert!(mean <= 60_000, "{mean}: {:?}", &rates[115..140]);
     }
 
     #[test]
