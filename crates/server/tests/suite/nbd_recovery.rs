@@ -178,8 +178,9 @@ fn what_was_answered_is_there_although_the_daemon_is_killed() {
         wait_for_end_of_test();
         return server.stop().expect("an end in order");
     }
+    // A quick disk may have answered all writes at each of eight kills.
     assert!(
-        kill_under_load(1, 8) > 0,
+        (1..=8).any(|seed| kill_under_load(seed, 8) > 0),
         "no write was in flight at any kill"
     );
 }
