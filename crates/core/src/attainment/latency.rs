@@ -110,8 +110,8 @@ impl OwnUse {
         }
     }
 
-    /// Whether more than 1 % of the requests took more than a quarter of their bound, half of it,
-    /// and three quarters.
+    /// Returns for a quarter of the bound, half of it and three quarters `true` if more than 1 % of
+    /// the requests took longer.
     fn are_many(&self) -> [bool; 3] {
         [self.over_quarter, self.over_half, self.nearly_late]
             .map(|slow| u64::from(slow) * REQUESTS_PER_LATE_ONE > u64::from(self.answered))
