@@ -168,7 +168,9 @@ impl MeasuredDepth {
             // Neither much room nor danger: measured anew.
             self.seen = BoundUse::default();
             if range.guaranteed && self.too_deep.is_none() {
-                (self.too_deep, self.hold) = (Some(depth * 2), HOLD_SECONDS);
+                // Not the aftermath of a fall: the next one has a depth of its own.
+                let hold = HOLD_SECONDS - AFTERMATH_SECONDS;
+                (self.too_deep, self.hold) = (Some(depth * 2), hold);
             }
             return depth;
         }
@@ -404,6 +406,17 @@ mod tests {
         assert!(!measured.update(hundred(2, 0), Span::Second, 16, range));
         let held = quick_seconds(&mut measured, 100, range);
         assert_eq!(held.iter().max(), Some(&24));
+    }
+
+    #[test]
+    fn a_fall_after_a_warning_holds_the_depth_below_its_own() {
+        let mut measured = MeasuredDepth::default();
+        let range = guaranteed(1);
+        quick_seconds(&mut measured, 4, range);
+        assert!(!measured.update(hundred(2, 0), Span::Second, 16, range));
+        assert!(measured.update(hundred(2, 2), Span::Second, 16, range));
+        let held = quick_seconds(&mut measured, 100, range);
+        assert_eq!(held.iter().max(), Some(&12));
     }
 
     #[test]
