@@ -2,10 +2,10 @@
 
 use std::path::Path;
 use std::process::{Child, Output};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::common::live::until;
 use crate::common::nbd::Disk;
 use crate::common::{CONFIG, drain_stderr, page, serve, stderr, stdout, tidegate};
 
@@ -50,17 +50,6 @@ impl Drop for Daemon<'_> {
         // SIGKILL: nothing is written in the end.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "{what}: not in a minute"
-        );
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

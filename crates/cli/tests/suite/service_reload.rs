@@ -7,13 +7,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
+use crate::common::live::until;
 use crate::common::nbd::Disk;
 use crate::common::systemd::{Systemd, wait_for_adopted};
-
-/// Time after which something does not happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Configuration of a daemon with one disk on a file.
 const CONFIG: &str = r#"
@@ -150,14 +147,12 @@ fn command(args: &str, dir: &tempfile::TempDir) -> Command {
 
 /// Waits for the end of a process.
 fn end_of(child: &mut Child) -> ExitStatus {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return status;
-        }
-        assert!(Instant::now() < end, "process {} does not end", child.id());
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let mut status = None;
+    until("the end of a process", || {
+        status = child.try_wait().expect("a child");
+        status.is_some()
+    });
+    status.expect("it has ended")
 }
 
 fn signal(pid: u32, name: &str) {
@@ -274,7 +269,7 @@ fn a_reload_that_is_refused_fails_with_the_reason_and_changes_nothing() {
 fn a_unit_that_does_not_let_systemd_hear_a_new_daemon_is_refused_with_what_to_do() {
     let mut service = Service::start();
     let mut disk = service.disk();
-    // Of an older unit, whose processes other than the main one have no socket either.
+    // An older unit has no such variable, and its other processes have no socket either.
     let without_variable = [("WATCHDOG_USEC", "200000")];
     let without_socket = [("TIDEGATE_RELOAD", "takeover"), ("NOTIFY_SOCKET", "")];
     for older in [&without_variable[..], &without_socket] {
@@ -323,11 +318,7 @@ fn a_new_daemon_whose_command_was_killed_before_clients_were_paused_does_not_tak
     end_of(&mut reload);
     std::io::Write::write_all(&mut &writer, CONFIG.as_bytes()).expect("room");
     drop(writer);
-    let end = Instant::now() + PATIENCE;
     let reason = "the command that has started this daemon has ended";
-    while !service.log("reload.log").contains(reason) {
-        assert!(Instant::now() < end, "{}", service.log("reload.log"));
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    until(reason, || service.log("reload.log").contains(reason));
     service.check_first_goes_on(&mut disk);
 }

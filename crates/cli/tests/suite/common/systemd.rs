@@ -104,7 +104,7 @@ impl Systemd {
         };
         let (mut pid, mut descriptors) = (0, Vec::new());
         // SAFETY: zeroes are a message; parts and control messages are ours, the headers lie in
-        // `control`, and the kernel has made the descriptors for nobody else.
+        // `control`, and the kernel has made the descriptors for this call.
         let len = unsafe {
             let mut message: libc::msghdr = zeroed();
             message.msg_iov = &raw mut part;
@@ -160,7 +160,7 @@ fn parent(pid: u32) -> u32 {
 /// ended it as a negative number.
 pub(crate) fn wait_for_adopted(pid: u32) -> i32 {
     let mut status = 0;
-    // SAFETY: takes an integer that is ours, and a child that nobody else waits for.
+    // SAFETY: takes an integer that is ours, and a child that no other code waits for.
     let ended = unsafe { libc::waitpid(pid as libc::pid_t, &mut status, 0) };
     assert_eq!(ended, pid as libc::pid_t, "it is no child");
     match libc::WIFEXITED(status) {
