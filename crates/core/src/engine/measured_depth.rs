@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Depths after each of so many seconds with quick requests.
+    /// Returns the depth after each of a number of seconds with quick requests.
     fn quick_seconds(measured: &mut MeasuredDepth, seconds: u32, range: DepthRange) -> Vec<u32> {
         let depths = (0..seconds).map(|_| {
             let depth = measured.depth(range);

@@ -301,7 +301,7 @@ impl Promises {
             return true;
         }
         let worst_case = outcome.map(|outcome| outcome.depth_bound);
-        // What was measured under looser promises says nothing about tighter ones. New costs change
+        // A depth measured under looser promises says nothing about tighter ones. New costs change
         // what is assumed of the worst case, not what requests were seen to take.
         let tightest = control.promised.map(|promised| promised.tightest);
         let is_tighter = match (tightest, self.tightest) {

@@ -34,7 +34,7 @@ enum HandedOver {
     /// The daemon was not handed over.
     #[default]
     No,
-    /// The daemon serves nobody any more.
+    /// The daemon serves no client any more.
     Yes,
     /// The process may end. False if the other daemon has ended before the service manager knew
     /// it.
@@ -109,7 +109,7 @@ impl Outcome {
         Ending(self)
     }
 
-    /// Waits until the daemon was handed over, and serves nobody any more.
+    /// Waits until the daemon was handed over, and serves no client any more.
     pub(super) async fn handed_over(&self) {
         let mut handed_over = self.handed_over.subscribe();
         // This has the sender.

@@ -250,7 +250,7 @@ impl BackgroundRate {
         self.vm_work_with.add(self.vm_work);
         if self.late || self.is_work_lost() {
             self.rate = (self.rate / 2).max(RATE_MIN_PPM);
-            // What was done at the rate before says nothing about the one from now on.
+            // Work beside the rate of before says nothing about the one from now on.
             self.vm_work_with = WindowWork::default();
         } else if self.vm_work_with.is_average() {
             self.rate = (self.rate + RATE_STEP_PPM).min(WHOLE_PPM);

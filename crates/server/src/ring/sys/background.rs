@@ -33,7 +33,7 @@ pub fn fork_detached() -> io::Result<Side> {
     if between > 0 {
         drop(writer);
         let mut status = 0;
-        // SAFETY: takes an integer that is ours, and a child that nobody else waits for.
+        // SAFETY: takes an integer that is ours, and a child that no other code waits for.
         check(unsafe { libc::waitpid(between, &mut status, 0) })?;
         return match status {
             0 => Ok(Side::Starter(reader)),
