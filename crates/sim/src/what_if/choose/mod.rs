@@ -11,9 +11,10 @@
 //! ```
 //!
 //! Settings are compared by the promises that they miss, then by how much, then by the throughput
-//! that they take from VMs. Each change counts as 2 % of throughput, so that one that is not needed
-//! is not made, and promises that the policy does not enforce as up to 20 %. The result is judged
-//! on the rest of the recording, of which the search knows nothing.
+//! that they take from VMs; of two that are equal, a limit that is dropped is better than one that
+//! is raised. Each change counts as 2 % of throughput, so that one that is not needed is not made,
+//! and promises that the policy does not enforce as up to 20 %. The result is judged on the rest of
+//! the recording, of which the search knows nothing.
 //!
 //! The budget is counted in simulated requests and seconds, not in time: the same recording and
 //! seed give the same answer on every machine. A search only says which replays it wants

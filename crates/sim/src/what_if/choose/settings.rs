@@ -91,7 +91,8 @@ pub struct VmOutcome {
     pub promises: Vec<Promise>,
 }
 
-/// Quality of settings; less is better. Promises come first, then throughput.
+/// Quality of settings; less is better. Promises come first, then throughput, then how soon what
+/// waits is served.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 pub(super) struct Score {
     /// Promises that are missed.
@@ -101,6 +102,10 @@ pub(super) struct Score {
     /// Throughput lost against the settings in force, as a mean over all VMs, the cost of changes
     /// and that of promises that the policy does not enforce.
     loss: f64,
+    /// VMs with a limit that was raised. A VM that suffers from its own limit has more requests
+    /// waiting the longer it does, and the search sees only those of its slice: a raised limit may
+    /// be enough for them, and serve those at the end of the recording for seconds too slowly.
+    raised: usize,
 }
 
 /// Returns the part of the judged seconds in which a promise was missed.
@@ -183,9 +188,14 @@ impl Outcome {
         let changes = settings.changes_from(in_force) as f64;
         let mut missed: Vec<&Promise> = self.missed().map(|(_, promise)| promise).collect();
         // To drop or to raise a limit keeps no promise: one that was missed stays missed.
+        let mut raised = 0;
         let limits = settings.objectives.iter().zip(&in_force.objectives);
         for (vm, (is, was)) in limits.enumerate() {
-            if is_looser(&is.limit, &was.limit) && self.missed_limit(vm).is_none() {
+            if !is_looser(&is.limit, &was.limit) {
+                continue;
+            }
+            raised += usize::from(!is.limit.is_none());
+            if self.missed_limit(vm).is_none() {
                 missed.extend(before.missed_limit(vm));
             }
         }
@@ -193,6 +203,7 @@ impl Outcome {
             missed: missed.len(),
             shortfall: missed.into_iter().map(missed_part).fold(0.0, |a, b| a + b),
             loss: mean + changes * CHANGE_COST + settings.unenforced() * UNENFORCED_COST,
+            raised,
         }
     }
 }
