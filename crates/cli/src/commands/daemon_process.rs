@@ -32,11 +32,12 @@ pub(super) fn run(
         .enable_all()
         .build()?;
     let stopped = runtime.block_on(serving);
-    if let Ok(how @ (Stopped::AtOnce | Stopped::HandedOver | Stopped::SuccessorLost)) = stopped {
+    if let Ok(how @ (Stopped::AtOnce | Stopped::HandedOver | Stopped::ServiceHandedOver)) = stopped
+    {
         // Dropping `written` flushes the log. Threads may be blocked in the kernel, so that only
         // `exit` ends them.
         drop(written);
-        std::process::exit(i32::from(how == Stopped::SuccessorLost));
+        std::process::exit(i32::from(how == Stopped::ServiceHandedOver));
     }
     // Dropping the runtime would wait for its blocking threads, one of which may hang in a file
     // system call even after an orderly end.

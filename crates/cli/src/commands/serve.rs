@@ -155,7 +155,7 @@ async fn serve(
         }
         _ => is_cut_short(api, forced_end).await,
     };
-    if cut_short || matches!(ended, Ok(Stopped::HandedOver | Stopped::SuccessorLost)) {
+    if cut_short || matches!(ended, Ok(Stopped::HandedOver | Stopped::ServiceHandedOver)) {
         // Dropping the last handle closes the store, which may block on its file system.
         std::mem::forget(served);
     }
@@ -182,9 +182,9 @@ async fn take_over(daemon: &mut Daemon, taking: Taking, successor: Successor) ->
     if let Some(word) = &mut word {
         word.is_waited_for()?;
     }
-    let done = move || {
+    let done = move |known: Result<(), TakeoverError>| {
         if let Some(word) = word {
-            word.taken_over();
+            word.taken_over(known);
         }
     };
     let taken = daemon.take_over(taking, done).await;

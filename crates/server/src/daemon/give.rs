@@ -411,7 +411,11 @@ impl Giver {
         {
             return Err((error, Some((paused, began))));
         }
-        let ending = outcome.ending();
+        let service = self.service();
+        let ending = outcome.ending(match service {
+            None => Stopped::HandedOver,
+            Some(_) => Stopped::ServiceHandedOver,
+        });
         // First, so that the main task does not take the end of the loops for a failure.
         let _ = self.requests.send(Request::HandedOver);
         let connections = paused.connections.len();
@@ -421,8 +425,12 @@ impl Giver {
         self.handle.devices().send_all(give_up);
         // Kept open until the process ends: the other daemon has copies.
         std::mem::forget(paused);
-        let is_supervised = self.service().is_none() || succession::wait_for(channel, pid);
-        ending.let_end(is_supervised);
+        if service.is_some()
+            && let Err(why) = succession::wait_for(channel, pid)
+        {
+            tracing::error!("{why}: systemd starts the service again unless it knows that daemon");
+        }
+        drop(ending);
         Ok(())
     }
 

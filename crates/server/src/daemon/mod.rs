@@ -331,14 +331,14 @@ impl Daemon {
 
     /// Takes the connections of the running daemon over, after [`Daemon::restore`]. Clients are
     /// paused from its beginning until they are served here. `done` is called later, once the
-    /// service manager knows this daemon, too.
+    /// service manager knows this daemon, too, or with the error if it may not.
     ///
     /// # Errors
     /// If the running daemon goes on; this one has to end without touching anything.
     pub async fn take_over(
         &mut self,
         taking: Taking,
-        done: impl FnOnce() + Send + 'static,
+        done: impl FnOnce(Result<(), TakeoverError>) + Send + 'static,
     ) -> Result<(), TakeoverError> {
         let taken = self.taken.take().unwrap_or_default();
         taken.apply(&self.handle).await?;

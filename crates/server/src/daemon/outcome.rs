@@ -16,9 +16,11 @@ pub enum Stopped {
     /// Another daemon has taken over. The caller has to end the process as after
     /// [`Stopped::AtOnce`]: dropping the files of disks would release locks that the other holds.
     HandedOver,
-    /// Another daemon has taken over, and ended before the service manager knew it. The caller has
-    /// to end the process with a failure, so that the service manager starts a new one.
-    SuccessorLost,
+    /// Another daemon has taken over the service whose main process this one was. The caller has to
+    /// end the process as after [`Stopped::HandedOver`], and with a failure: a service manager that
+    /// knows the other daemon as the main process ignores the status, and one that does not starts
+    /// the service again.
+    ServiceHandedOver,
 }
 
 /// Decision, none as long as the daemon runs.
@@ -36,34 +38,21 @@ enum HandedOver {
     No,
     /// The daemon serves no client any more.
     Yes,
-    /// The process may end. False if the other daemon has ended before the service manager knew
-    /// it.
-    MayEnd { is_supervised: bool },
+    /// The process may end, in this manner.
+    MayEnd(Stopped),
 }
 
 /// End of a daemon that was handed over, which may come when this is dropped at the latest.
 #[derive(Debug)]
-pub(super) struct Ending<'a>(&'a Outcome);
-
-impl Ending<'_> {
-    /// Lets the process end. `is_supervised` is false if the other daemon has ended before the
-    /// service manager knew it.
-    pub(super) fn let_end(self, is_supervised: bool) {
-        let may_end = HandedOver::MayEnd { is_supervised };
-        self.0.handed_over.send_replace(may_end);
-    }
+pub(super) struct Ending<'a> {
+    outcome: &'a Outcome,
+    stopped: Stopped,
 }
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        self.0.handed_over.send_if_modified(|now| {
-            let is_undecided = !matches!(now, HandedOver::MayEnd { .. });
-            if is_undecided {
-                let is_supervised = true;
-                *now = HandedOver::MayEnd { is_supervised };
-            }
-            is_undecided
-        });
+        let may_end = HandedOver::MayEnd(self.stopped);
+        self.outcome.handed_over.send_replace(may_end);
     }
 }
 
@@ -103,10 +92,12 @@ impl Outcome {
         *self.lock() == Some(Decision::HandedOver)
     }
 
-    /// Ends the service of a daemon that was handed over.
-    pub(super) fn ending(&self) -> Ending<'_> {
+    /// Ends the service of a daemon that was handed over, and whose process is to end in the manner
+    /// `stopped`, also after a panic.
+    pub(super) fn ending(&self, stopped: Stopped) -> Ending<'_> {
         self.handed_over.send_replace(HandedOver::Yes);
-        Ending(self)
+        let outcome = self;
+        Ending { outcome, stopped }
     }
 
     /// Waits until the daemon was handed over, and serves no client any more.
@@ -119,14 +110,11 @@ impl Outcome {
     /// Waits until the process of a daemon that was handed over may end. Returns the manner.
     pub(super) async fn may_end(&self) -> Stopped {
         let mut handed_over = self.handed_over.subscribe();
-        let may_end = |now: &HandedOver| matches!(now, HandedOver::MayEnd { .. });
+        let may_end = |now: &HandedOver| matches!(now, HandedOver::MayEnd(_));
         let ended = handed_over.wait_for(may_end).await;
-        let lost = HandedOver::MayEnd {
-            is_supervised: false,
-        };
-        match ended.is_ok_and(|now| *now == lost) {
-            true => Stopped::SuccessorLost,
-            false => Stopped::HandedOver,
+        match *ended.expect("this has the sender") {
+            HandedOver::MayEnd(stopped) => stopped,
+            HandedOver::No | HandedOver::Yes => unreachable!("waited for"),
         }
     }
 
@@ -155,18 +143,17 @@ mod tests {
         assert!(!handed_over.stop());
     }
     #[tokio::test]
-    async fn a_daemon_that_was_handed_over_ends_by_the_fate_of_the_other_one() {
-        for (is_supervised, stopped) in
-            [(true, Stopped::HandedOver), (false, Stopped::SuccessorLost)]
-        {
+    async fn a_daemon_that_was_handed_over_ends_in_the_manner_that_its_service_needs() {
+        for stopped in [Stopped::HandedOver, Stopped::ServiceHandedOver] {
             let outcome = Outcome::default();
             let mut end = std::pin::pin!(outcome.may_end());
+            let ending = outcome.ending(stopped);
             tokio::select! {
                 biased;
                 _ = &mut end => panic!("the other one is not known yet"),
                 () = std::future::ready(()) => {}
             }
-            outcome.ending().let_end(is_supervised);
+            drop(ending);
             assert_eq!(end.await, stopped);
         }
     }
@@ -177,11 +164,11 @@ mod tests {
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         assert!(outcome.is_handed_over() && !outcome.stop());
         let panics = || {
-            let _ending = outcome.ending();
+            let _ending = outcome.ending(Stopped::ServiceHandedOver);
             panic!("another bug");
         };
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         outcome.handed_over().await;
-        assert_eq!(outcome.may_end().await, Stopped::HandedOver);
+        assert_eq!(outcome.may_end().await, Stopped::ServiceHandedOver);
     }
 }

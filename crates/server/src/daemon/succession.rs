@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::ring::sys;
 use crate::service_manager::{self, Supervisor};
-use crate::takeover::{Channel, Hello, Message, TakeoverError};
+use crate::takeover::{Channel, Hello, Message, Problem, TakeoverError};
 
 /// Time for the service manager to know the new daemon, which tries for as long as that.
 const SUPERVISED_TIMEOUT: Duration = Duration::from_secs(130);
@@ -44,25 +44,26 @@ pub(super) fn refuse_unless_supervised(
     Err(TakeoverError::refused(why, help))
 }
 
-/// Waits until the service manager knows the new daemon. Returns false if that has ended before.
-/// Blocks.
-pub(super) fn wait_for(channel: &mut Channel, pid: i32) -> bool {
+/// Waits until the new daemon says that the service manager knows it. Blocks.
+///
+/// # Errors
+/// The reason, if the new daemon does not say so. It may have ended, or be known all the same.
+pub(super) fn wait_for(channel: &mut Channel, pid: i32) -> Result<(), String> {
     let received = channel
         .allow(SUPERVISED_TIMEOUT)
         .and_then(|()| channel.receive());
     let why = match received {
-        Ok((Message::Supervised, _)) => return true,
+        Ok((Message::Supervised, _)) => return Ok(()),
+        Ok((Message::Refused(Problem { what, .. }), _)) => return Err(what),
         Ok((other, _)) => format!("unexpected message: {other:?}"),
         Err(error) => error.to_string(),
     };
     // A process that is gone has no descriptor.
     let has_ended = sys::process(pid).map_or(true, |it| sys::has_ended(&it, END_TIMEOUT));
-    if has_ended {
-        tracing::error!("the new daemon has ended before systemd knew it: ending with a failure");
-    } else {
-        tracing::warn!("the new daemon does not say that systemd knows it: {why}");
-    }
-    !has_ended
+    Err(match has_ended {
+        true => "the new daemon has ended before systemd knew it".to_owned(),
+        false => format!("the new daemon does not say that systemd knows it: {why}"),
+    })
 }
 
 #[cfg(test)]
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_new_daemon_that_nobody_knows_is_noticed() {
+    fn a_new_daemon_that_systemd_may_not_know_is_told_from_one_that_it_knows() {
         let pair = || {
             let (here, there) = UnixStream::pair().expect("sockets");
             [here, there].map(|it| Channel::new(it).expect("a socket"))
@@ -103,7 +104,15 @@ mod tests {
         let own = std::process::id() as i32;
         let [mut here, mut there] = pair();
         there.send(&Message::Supervised).expect("room");
-        assert!(wait_for(&mut here, own));
+        assert_eq!(wait_for(&mut here, own), Ok(()));
+
+        let [mut here, mut there] = pair();
+        let (what, help) = ("systemd cannot be told".to_owned(), String::new());
+        there
+            .send(&Message::Refused(Problem { what, help }))
+            .expect("room");
+        let why = wait_for(&mut here, own).expect_err("it could not tell systemd");
+        assert_eq!(why, "systemd cannot be told");
 
         let [mut here, there] = pair();
         let mut child = Command::new("cat")
@@ -112,7 +121,8 @@ mod tests {
             .expect("it runs");
         drop(there);
         drop(child.stdin.take());
-        assert!(!wait_for(&mut here, child.id() as i32));
+        let why = wait_for(&mut here, child.id() as i32).expect_err("it has ended");
+        assert!(why.contains("has ended before systemd knew it"), "{why}");
         child.wait().expect("it ended");
     }
 }

@@ -214,16 +214,16 @@ impl Taken {
         limits.put_groups(&self.limit_groups).await.map_err(refused)
     }
 
-    /// Makes this daemon the main process of a service, calls `done`, and then begins to record.
+    /// Makes this daemon the main process of a service, calls `done` with the result, and then
+    /// begins to record.
     pub(super) async fn finish(
         self,
         handle: DaemonHandle,
         mut taking: Taking,
-        done: impl FnOnce() + Send + 'static,
+        done: impl FnOnce(Result<(), TakeoverError>) + Send + 'static,
     ) {
         let supervised = spawn_blocking(move || {
-            taking.become_main();
-            done();
+            done(taking.become_main());
             taking
         });
         match supervised.await {

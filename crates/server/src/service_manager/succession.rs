@@ -79,36 +79,44 @@ pub(crate) fn begin() {
 /// Makes this process the main process of the service, and begins to send its notifications.
 /// `watched_for` is the time in microseconds for which the watchdog waits for those of the running
 /// daemon. Blocks until systemd has read it.
-pub(crate) fn become_main(watched_for: Option<u64>) {
+///
+/// # Errors
+/// The reason, if systemd may not know the main process. Notifications are sent all the same.
+pub(crate) fn become_main(watched_for: Option<u64>) -> Result<(), String> {
     let Some(connection) = CONNECTION.get() else {
-        return;
+        return Ok(());
     };
-    let until = Instant::now() + REPEAT_TIMEOUT;
+    let announced = announce_within(&connection.address, REPEAT_TIMEOUT);
+    // The shorter one, should the unit have been changed since.
+    let handed = watched_for.map(Duration::from_micros);
+    let shortest = [handed, connection.watched_for].into_iter().flatten().min();
+    connection.manager.voice.begin(shortest.map(half));
+    announced
+}
+
+/// Tells systemd the main process. Repeats for so long what cannot be sent.
+fn announce_within(address: &SocketAddr, within: Duration) -> Result<(), String> {
+    let until = Instant::now() + within;
     loop {
-        match announce(&connection.address) {
-            Ok(true) => break,
+        match announce(address) {
+            Ok(true) => return Ok(()),
             Ok(false) => {
-                tracing::warn!(
-                    "systemd has not read within {READ_TIMEOUT:?} that this is the main process"
-                );
-                break;
+                return Err(format!(
+                    "systemd has not read within {READ_TIMEOUT:?} that the new daemon is the main \
+                     process"
+                ));
             }
             Err(error) if Instant::now() < until => {
                 tracing::debug!("systemd cannot be told the main process yet: {error}");
                 std::thread::sleep(REPEAT_DELAY);
             }
             Err(error) => {
-                tracing::error!(
-                    "systemd does not know the main process, and may end the service: {error}"
-                );
-                break;
+                return Err(format!(
+                    "systemd cannot be told that the new daemon is the main process: {error}"
+                ));
             }
         }
     }
-    // The shorter one, should the unit have been changed since.
-    let handed = watched_for.map(Duration::from_micros);
-    let shortest = [handed, connection.watched_for].into_iter().flatten().min();
-    connection.manager.voice.begin(shortest.map(half));
 }
 
 /// Tells systemd the main process, and that it serves. Returns true once both were read.
@@ -154,5 +162,22 @@ mod tests {
         // Received without its descriptor, which the kernel closes then.
         assert_eq!(receive(), "BARRIER=1");
         assert!(announced.join().expect("no panic").expect("all was sent"));
+    }
+
+    #[test]
+    fn an_announcement_that_cannot_be_sent_is_an_error_and_one_that_is_read_is_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("notify");
+        let address = SocketAddr::from_pathname(&path).expect("short");
+        let why = announce_within(&address, Duration::ZERO).expect_err("nobody listens");
+        assert!(why.contains("cannot be told"), "{why}");
+        let manager = UnixDatagram::bind(&path).expect("a free path");
+        let read = std::thread::spawn(move || {
+            for _ in ["the main process", "the barrier"] {
+                manager.recv(&mut [0; 256]).expect("a message");
+            }
+        });
+        assert_eq!(announce_within(&address, Duration::ZERO), Ok(()));
+        read.join().expect("no panic");
     }
 }

@@ -31,7 +31,8 @@ const DESCRIPTORS_MAX: u32 = 1 << 20;
 pub(crate) enum Message {
     /// Versions of the sender.
     Hello(Hello),
-    /// The sender does not go on, and nothing has changed.
+    /// The sender does not go on, and nothing has changed. From a new daemon that has taken over:
+    /// the service manager may not know it.
     Refused(Problem),
     /// Inventory of the running daemon, with its listening sockets and files.
     Plan(Plan),

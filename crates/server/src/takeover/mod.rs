@@ -11,7 +11,7 @@
 //!     (checks)         <-------------------   State: connections, what was learnt
 //!     Taken            ------------------->   ends; until here it can go on as before
 //!     (serves)         <-------------------   Yours
-//!     Supervised       ------------------->   (under systemd) ends
+//!     Supervised       ------------------->   (under systemd) ends, with a failure
 //! ```
 //!
 //! If either process ends before `Yours`, the other one goes on with everything.

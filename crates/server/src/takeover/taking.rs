@@ -267,13 +267,27 @@ impl Taking {
 
     /// Has the service manager know this daemon, which has taken over, and the running one end.
     /// Blocks until the service manager has read it.
-    pub(crate) fn become_main(&mut self) {
+    ///
+    /// # Errors
+    /// If the service manager may not know this daemon, which serves all the same.
+    pub(crate) fn become_main(&mut self) -> Result<(), TakeoverError> {
         let Some(Service { watchdog_us }) = self.service else {
-            return service_manager::begin();
+            service_manager::begin();
+            return Ok(());
         };
-        service_manager::become_main(watchdog_us);
-        // The other daemon may have ended by itself, and then does without.
-        drop(self.channel.send(&Message::Supervised));
+        let help = "systemd may start the service again: `systemctl status tidegate` says whether \
+                    it has, and `systemctl restart tidegate` does";
+        let known = service_manager::become_main(watchdog_us)
+            .map_err(|why| TakeoverError::refused(why, help));
+        match &known {
+            // The other daemon may have ended by itself, and then does without.
+            Ok(()) => drop(self.channel.send(&Message::Supervised)),
+            Err(error) => {
+                tracing::error!("{error}");
+                self.refuse(error);
+            }
+        }
+        known
     }
 
     /// Says that this daemon does not go on. Blocks.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   command --fork--> daemon in the background: starts, takes over
-//!     |<----pipe---------  word: has taken over, or has not and has said why
+//!     |<----pipe---------  word: has taken over, or something failed and it has said why
 //!     exit status
 //! ```
 //!
@@ -14,6 +14,7 @@ use std::io::{BufRead, BufReader, PipeWriter, Write};
 
 use anyhow::{Context, Result};
 use tidegate_server::ring::sys::background::{Side, fork_detached};
+use tidegate_server::takeover::TakeoverError;
 
 use crate::problem::{self, Logged, Problem};
 
@@ -21,8 +22,8 @@ use crate::problem::{self, Logged, Problem};
 const READY: &str = "ready";
 /// Line for a daemon that has taken over.
 const TAKEN: &str = "taken over";
-/// Line for a daemon that ends, and has said why.
-const REFUSED: &str = "refused";
+/// Line for a daemon that ends, or that systemd may not know, and has said why.
+const FAILED: &str = "failed";
 
 /// End of the pipe on which the daemon answers the command.
 #[derive(Debug)]
@@ -41,9 +42,15 @@ impl Word {
         Ok(writeln!(self.0, "{READY}").map_err(gone)?)
     }
 
-    /// Says that the daemon has taken over.
-    pub(super) fn taken_over(self) {
-        self.say(TAKEN);
+    /// Says that the daemon has taken over, or what failed if the service manager may not know it.
+    pub(super) fn taken_over(self, known: Result<(), TakeoverError>) {
+        let Err(error) = known else {
+            return self.say(TAKEN);
+        };
+        let what = format!("the new daemon serves, and systemd may end it: {error}");
+        let problem = Problem::new(what).help(error.help().unwrap_or_default());
+        problem::report(&problem.into());
+        self.say(FAILED);
     }
 
     /// Answers the command, which may be gone.
@@ -56,7 +63,7 @@ impl Word {
 /// in the process in the background.
 ///
 /// # Errors
-/// If the daemon does not take over. It has printed the reason.
+/// If the daemon does not take over, or systemd may not know it. It has printed the reason.
 pub(super) fn run(serve: impl FnOnce(Word) -> Result<()>) -> Result<()> {
     let forked = fork_detached().context("cannot start a daemon in the background")?;
     let writer = match forked {
@@ -67,7 +74,7 @@ pub(super) fn run(serve: impl FnOnce(Word) -> Result<()>) -> Result<()> {
     serve(Word(writer)).map_err(|error| {
         // Before the command ends, so that the reason is there when it returns.
         problem::report(&error);
-        last.say(REFUSED);
+        last.say(FAILED);
         Logged.into()
     })
 }
@@ -77,7 +84,7 @@ fn outcome(said: impl BufRead) -> Result<()> {
     for line in said.lines() {
         match line.context("the new daemon cannot be heard")?.as_str() {
             TAKEN => return Ok(()),
-            REFUSED => return Err(Logged.into()),
+            FAILED => return Err(Logged.into()),
             _ => {}
         }
     }
@@ -93,8 +100,8 @@ mod tests {
     #[test]
     fn an_outcome_is_the_last_word_or_the_lack_of_one() {
         assert!(outcome(&b"ready\ntaken over\n"[..]).is_ok());
-        let refused = outcome(&b"refused\n"[..]).expect_err("refused");
-        assert!(refused.is::<Logged>(), "{refused}");
+        let failed = outcome(&b"ready\nfailed\n"[..]).expect_err("failed");
+        assert!(failed.is::<Logged>(), "{failed}");
         for lost in ["", "ready\n"] {
             let lost = outcome(lost.as_bytes()).expect_err("it is gone");
             assert!(lost.to_string().contains("without a reason"), "{lost}");

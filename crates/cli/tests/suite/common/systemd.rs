@@ -1,6 +1,7 @@
 //! systemd as a daemon sees it: a socket for notifications that knows who sends them, the main
 //! process of a service, and the adoption of orphans.
 
+use std::io::ErrorKind;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -83,6 +84,19 @@ impl Systemd {
             }
             assert_eq!(next.pid, self.main, "{next:?}");
         }
+    }
+
+    /// Fills the queue of notifications, whose senders wait for room from then on.
+    pub(crate) fn stop_reading(&self, path: &Path) {
+        let sender = UnixDatagram::unbound().expect("a socket");
+        sender.connect(path).expect("it listens");
+        sender.set_nonblocking(true).expect("a socket");
+        let full = loop {
+            if let Err(error) = sender.send(b"WATCHDOG=1") {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::WouldBlock, "{full}");
     }
 
     /// Returns true if a notification waits.
