@@ -264,7 +264,7 @@ fn begin_takeover(config: &Config, takes_over: bool) -> Result<(Option<Taking>, 
     }
     let path = takeover::socket_path(config);
     let path = path.context("[control] has no unix socket, beside which a takeover has its own")?;
-    let begun = Taking::begin(&path).and_then(|(mut taking, inherited)| {
+    let begun = Taking::begin(&path, config.file.as_deref()).and_then(|(mut taking, inherited)| {
         taking.prepare()?;
         Ok((Some(taking), inherited))
     });

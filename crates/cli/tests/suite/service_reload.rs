@@ -72,8 +72,13 @@ impl Service {
 
     /// Starts the command of `ExecReload=` with variables of the unit.
     fn begin_reload(&self, variables: &[(&str, &str)]) -> Child {
+        self.begin_reload_with("\"$1\"", variables)
+    }
+
+    /// Starts the command of `ExecReload=` with this configuration.
+    fn begin_reload_with(&self, config: &str, variables: &[(&str, &str)]) -> Child {
         let log = File::create(self.path("reload.log")).expect("writable");
-        command("serve --takeover --detach \"$1\"", &self.dir)
+        command(&format!("serve --takeover --detach {config}"), &self.dir)
             .envs(variables.iter().copied())
             .env("MAINPID", self.systemd.main.to_string())
             .stderr(log)
@@ -83,7 +88,12 @@ impl Service {
 
     /// Runs the command of `ExecReload=`, which must fail. Returns what it has printed.
     fn refused_reload(&self, variables: &[(&str, &str)]) -> String {
-        let ended = end_of(&mut self.begin_reload(variables));
+        self.refusal(self.begin_reload(variables))
+    }
+
+    /// Waits for a command of `ExecReload=`, which must fail. Returns what it has printed.
+    fn refusal(&self, mut reload: Child) -> String {
+        let ended = end_of(&mut reload);
         assert!(!ended.success(), "{}", self.log("reload.log"));
         let printed = self.log("reload.log");
         assert!(printed.contains("not taken over"), "{printed}");
@@ -263,6 +273,18 @@ fn a_reload_that_is_refused_fails_with_the_reason_and_changes_nothing() {
     std::fs::write(service.path("t.toml"), other).expect("writable");
     let why = service.refused_reload(&UNIT);
     assert!(why.contains("export \"oltp\""), "{why}");
+    service.check_first_goes_on(&mut disk);
+}
+
+#[test]
+fn a_reload_with_another_configuration_than_the_service_s_is_refused() {
+    let mut service = Service::start();
+    let mut disk = service.disk();
+    std::fs::write(service.path("t.toml.other"), CONFIG).expect("writable");
+    let reload = service.begin_reload_with("\"$1.other\"", &UNIT);
+    let why = service.refusal(reload);
+    assert!(why.contains("t.toml.other, and the running one"), "{why}");
+    assert!(why.contains("ExecReload="), "{why}");
     service.check_first_goes_on(&mut disk);
 }
 

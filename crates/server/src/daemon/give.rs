@@ -146,8 +146,9 @@ impl Giver {
         if hello.format != FORMAT {
             return Err(other_format(&hello));
         }
-        let by_supervisor =
-            succession::refuse_unless_supervised(self.offer.supervisor, pid, &hello);
+        let own_file = self.handle.shared().config_file.as_deref();
+        let supervisor = self.offer.supervisor;
+        let by_supervisor = succession::refuse_unless_supervised(supervisor, own_file, pid, &hello);
         let refused_by = |()| Handle::current().block_on(self.refuse_obstacles());
         if let Err(error) = by_supervisor.and_then(refused_by) {
             tell(&mut channel, &error);

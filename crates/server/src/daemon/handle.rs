@@ -78,6 +78,7 @@ impl DaemonHandle {
             config: config.daemon,
             listeners: config.listeners,
             half_open: HalfOpenTables::default(),
+            config_file: config.file.and_then(|file| std::path::absolute(file).ok()),
             file_vms,
             gate: ChangeGate::default(),
             unsent: Unsent::default(),

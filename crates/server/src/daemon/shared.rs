@@ -1,5 +1,6 @@
 //! Parts of a daemon that its tasks share, each with its own state.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     /// Listeners for clients of disks.
     pub(super) listeners: Vec<ListenConfig>,
     pub(super) half_open: HalfOpenTables,
+    /// Absolute path of the configuration file; `None` without one.
+    pub(super) config_file: Option<PathBuf>,
     /// VMs of the configuration file, as the file has them.
     pub(super) file_vms: Vec<Value>,
     /// Gate for changes of the control API.

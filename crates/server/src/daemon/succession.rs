@@ -1,6 +1,7 @@
 //! Running daemon's side of the change of a service's main process. The new daemon's is
 //! [`service_manager::become_main`].
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::ring::sys;
@@ -12,12 +13,15 @@ const SUPERVISED_TIMEOUT: Duration = Duration::from_secs(130);
 /// Time for a new daemon that has closed its end of the connection to be gone.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Refuses a new daemon that the supervisor of this one would end with it.
+/// Refuses a new daemon that the supervisor of this one would end with it, or whose configuration
+/// is not `own_file`, with which the supervisor starts the next one.
 ///
 /// # Errors
-/// If the supervisor knows this process only, or would not take the other one for its own.
+/// If the supervisor knows this process only, would not take the other one for its own, or starts
+/// daemons with another configuration.
 pub(super) fn refuse_unless_supervised(
     supervisor: Option<Supervisor>,
+    own_file: Option<&Path>,
     pid: i32,
     new: &Hello,
 ) -> Result<(), TakeoverError> {
@@ -39,9 +43,32 @@ pub(super) fn refuse_unless_supervised(
              Environment=TIDEGATE_RELOAD=takeover) and run `systemctl daemon-reload`; or \
              `systemctl restart tidegate`: clients that reconnect go on",
         ),
-        Some(Supervisor::Systemd) => return Ok(()),
+        Some(Supervisor::Systemd) => return refuse_other_file(own_file, new),
     };
     Err(TakeoverError::refused(why, help))
+}
+
+/// Refuses a new daemon that says that it has another configuration file than this one.
+fn refuse_other_file(own: Option<&Path>, new: &Hello) -> Result<(), TakeoverError> {
+    let (Some(own), Some(new)) = (own, &new.config) else {
+        return Ok(());
+    };
+    // By other links, too. The name counts first: a link may point to a newer file by now.
+    let is_same_file = || {
+        let (own, new) = (own.canonicalize(), Path::new(new).canonicalize());
+        own.is_ok_and(|own| new.is_ok_and(|new| own == new))
+    };
+    if own.display().to_string() == *new || is_same_file() {
+        return Ok(());
+    }
+    Err(TakeoverError::refused(
+        format!(
+            "the new daemon has the configuration {new}, and the running one {}",
+            own.display()
+        ),
+        "give ExecReload= of the unit the configuration of ExecStart=, and run `systemctl \
+         daemon-reload`; or `systemctl restart tidegate`: clients that reconnect go on",
+    ))
 }
 
 /// Waits until the new daemon says that the service manager knows it. Blocks.
@@ -77,7 +104,8 @@ mod tests {
     const SERVICE: Option<Service> = Some(Service { watchdog_us: None });
 
     fn refusal(supervisor: Supervisor, pid: i32, new: &Hello) -> Option<String> {
-        let refused = refuse_unless_supervised(Some(supervisor), pid, new).err()?;
+        let own_file = Some(Path::new("/etc/t.toml"));
+        let refused = refuse_unless_supervised(Some(supervisor), own_file, pid, new).err()?;
         Some(format!("{refused}: {}", refused.help().expect("advice")))
     }
 
@@ -85,7 +113,7 @@ mod tests {
     fn a_supervisor_that_would_end_the_new_daemon_is_a_reason_to_refuse() {
         let own = std::process::id() as i32;
         let (member, stranger) = (Hello::of(SERVICE), Hello::own());
-        assert!(refuse_unless_supervised(None, own, &stranger).is_ok());
+        assert!(refuse_unless_supervised(None, None, own, &stranger).is_ok());
         assert_eq!(refusal(Supervisor::Systemd, own, &member), None);
         let refused = refusal(Supervisor::Systemd, own, &stranger).expect("an older unit");
         assert!(refused.contains("NotifyAccess=all"), "{refused}");
@@ -93,6 +121,35 @@ mod tests {
         assert!(refused.contains("systemctl reload tidegate"), "{refused}");
         let refused = refusal(Supervisor::Container, own, &member).expect("process 1");
         assert!(refused.contains("restart the container"), "{refused}");
+    }
+
+    #[test]
+    fn a_new_daemon_of_a_service_has_the_configuration_of_the_running_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |name: &str| dir.path().join(name);
+        std::fs::write(file("t.toml"), "").expect("writable");
+        std::fs::write(file("other.toml"), "").expect("writable");
+        std::os::unix::fs::symlink(file("t.toml"), file("link.toml")).expect("writable");
+        let own = std::process::id() as i32;
+        let by = |supervisor, name: &str| {
+            let config = Some(file(name).display().to_string());
+            let hello = Hello {
+                config,
+                ..Hello::of(SERVICE)
+            };
+            refuse_unless_supervised(supervisor, Some(&file("t.toml")), own, &hello)
+        };
+        let systemd = Some(Supervisor::Systemd);
+        for same in ["t.toml", "link.toml"] {
+            assert!(by(systemd, same).is_ok(), "{same}");
+        }
+        assert!(by(None, "other.toml").is_ok(), "by an operator");
+        for other in ["other.toml", "gone.toml"] {
+            let refused = by(systemd, other).expect_err(other);
+            assert!(refused.to_string().contains(other), "{refused}");
+            let help = refused.help().expect("advice");
+            assert!(help.contains("ExecReload="), "{help}");
+        }
     }
 
     #[test]

@@ -63,6 +63,10 @@ pub(crate) struct Hello {
     /// Service of systemd whose main process the running daemon is, and the new one may become.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) service: Option<Service>,
+    /// Absolute path of the new daemon's configuration file. Earlier builds do not send it, and do
+    /// not compare it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) config: Option<String>,
 }
 
 /// Service of systemd.
@@ -80,6 +84,7 @@ impl Hello {
             format: FORMAT,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             service: None,
+            config: None,
         }
     }
 

@@ -125,11 +125,12 @@ pub struct Taking {
 pub(crate) type Paused = (State, Reader<OwnedFd>);
 
 impl Taking {
-    /// Connects to the running daemon and asks what it serves. Blocks.
+    /// Connects to the running daemon and asks what it serves. `config` is the configuration file
+    /// of this one. Blocks.
     ///
     /// # Errors
     /// If there is none, it is another user's, of another version, or refuses.
-    pub fn begin(path: &Path) -> Result<(Taking, Inherited), TakeoverError> {
+    pub fn begin(path: &Path, config: Option<&Path>) -> Result<(Taking, Inherited), TakeoverError> {
         // Before the plan comes with a descriptor for each disk.
         sys::raise_open_files();
         let stream = UnixStream::connect(path).map_err(|source| TakeoverError::NoDaemon {
@@ -153,8 +154,12 @@ impl Taking {
             service: None,
         };
         let service = service_manager::may_become_main().then_some(Service { watchdog_us: None });
-        let hello = Message::Hello(Hello::of(service));
-        taking.channel.send(&hello)?;
+        let config = config.map(std::path::absolute).transpose()?;
+        let hello = Hello {
+            config: config.map(|file| file.display().to_string()),
+            ..Hello::of(service)
+        };
+        taking.channel.send(&Message::Hello(hello))?;
         match taking.answer()? {
             (Message::Hello(hello), _) if hello.format == FORMAT => taking.service = hello.service,
             (Message::Hello(hello), _) => return Err(other_format(&hello)),
