@@ -77,7 +77,6 @@ pub fn connect(role: Role) -> Result<(), ConnectError> {
         manager,
         address: found.address.clone(),
         own_watchdog: found.watchdog,
-        watched_for: found.watched_for,
     };
     tokio::spawn(found.send_all(notifications, voice));
     assert!(CONNECTION.set(connection).is_ok(), "connected twice");
@@ -91,8 +90,6 @@ struct Connection {
     address: SocketAddr,
     /// Interval of this process's notifications for the watchdog, if they are its own to send.
     own_watchdog: Option<Duration>,
-    /// Time for which the watchdog waits, whichever process of the service it watches.
-    watched_for: Option<Duration>,
 }
 
 /// Supervisor that ends with its first process whatever that has started.
@@ -180,8 +177,6 @@ struct Found {
     /// Interval of the watchdog's notifications, half of what the manager waits, if it watches this
     /// process.
     watchdog: Option<Duration>,
-    /// Time for which the watchdog waits, whichever process it watches.
-    watched_for: Option<Duration>,
 }
 
 /// Returns the interval of notifications for a watchdog that waits for so long.
@@ -216,7 +211,6 @@ impl Found {
             socket,
             address,
             watchdog: watched_for.filter(|_| !is_others).map(half),
-            watched_for,
         }))
     }
 
@@ -501,9 +495,6 @@ mod tests {
             let found = Found::by(variables(&set), 7).expect("it listens");
             let found = found.expect("it is set");
             assert_eq!(found.watchdog, expected, "{micros} {pid:?}");
-            // A new daemon's is that of the service, whose variable names the process before it.
-            let of_service = (micros == "3000000").then_some(Duration::from_secs(3));
-            assert_eq!(found.watched_for, of_service, "{micros} {pid:?}");
         }
     }
 

@@ -29,8 +29,10 @@ size = "8 MiB"
 create = "sparse"
 "#;
 
-/// Variables of the unit that packages install, as its processes have them.
-const UNIT: [(&str, &str); 2] = [("TIDEGATE_RELOAD", "takeover"), ("WATCHDOG_USEC", "200000")];
+/// Variables of the unit that packages install, as all its processes have them.
+const UNIT: [(&str, &str); 1] = [("TIDEGATE_RELOAD", "takeover")];
+/// Variable that the main process has beside them; systemd gives it to no command of `ExecReload=`.
+const WATCHDOG: (&str, &str) = ("WATCHDOG_USEC", "200000");
 
 /// Service that runs. Its processes are killed when this is dropped.
 struct Service {
@@ -57,6 +59,7 @@ impl Service {
         }
         let first = start
             .envs(UNIT)
+            .env(WATCHDOG.0, WATCHDOG.1)
             .stderr(log)
             .spawn()
             .expect("there is a shell");
@@ -143,7 +146,7 @@ impl Drop for Service {
 /// `$1` is the configuration.
 fn command(args: &str, dir: &tempfile::TempDir) -> Command {
     // The variables name the process, whose number it is only to have.
-    let run = format!("exec env WATCHDOG_PID=$$ SYSTEMD_EXEC_PID=$$ LISTEN_PID=$$ \"$0\" {args}");
+    let run = format!("exec env SYSTEMD_EXEC_PID=$$ LISTEN_PID=$$ \"$0\" {args}");
     let mut command = Command::new("sh");
     command
         .args(["-c", &run, env!("CARGO_BIN_EXE_tidegate")])
@@ -182,10 +185,8 @@ fn a_reload_makes_the_new_daemon_the_main_process_before_the_old_one_ends() {
 
     let named = service.systemd.next_change();
     let new = service.systemd.main;
-    assert_eq!(
-        named.lines,
-        [format!("MAINPID={new}"), "READY=1".to_owned()]
-    );
+    let main = format!("MAINPID={new}");
+    assert_eq!(named.lines, [&*main, "READY=1", "WATCHDOG_USEC=200000"]);
     assert_eq!(named.pid, new, "it speaks for itself");
     assert!(
         new != first && new != reload.id(),
@@ -222,14 +223,14 @@ fn a_reload_makes_the_new_daemon_the_main_process_before_the_old_one_ends() {
         (ready.pid, &*ready.lines),
         (new, &expected.map(str::to_owned)[..])
     );
-    // The variable with the watchdog's process names the command, which has ended.
+    // As the running daemon has handed it over: the command has no variable of the watchdog.
     let watchdog = service.systemd.next();
     assert_eq!((watchdog.pid, &*watchdog.lines[0]), (new, "WATCHDOG=1"));
     disk.read(0, 4096).expect("it is served");
 
     // Nor is the new daemon the last one.
     let mut again = service.begin_reload(&UNIT);
-    assert_eq!(service.systemd.next_change().lines.len(), 2);
+    assert_eq!(service.systemd.next_change().lines.len(), 3);
     let third = service.systemd.main;
     assert!(third != new);
     drop(service.systemd.next_change());
@@ -251,7 +252,7 @@ fn a_socket_of_systemd_goes_over_and_its_file_stays_systemd_s() {
     let mut service = Service::start_in(dir, Some(socket.into()));
     service.disk().read(0, 4096).expect("it is served");
     let mut reload = service.begin_reload(&UNIT);
-    assert_eq!(service.systemd.next_change().lines.len(), 2);
+    assert_eq!(service.systemd.next_change().lines.len(), 3);
     drop(service.systemd.next_change());
     assert!(end_of(&mut reload).success());
     assert_eq!(end_of(&mut service.first).code(), Some(1));
@@ -293,9 +294,8 @@ fn a_unit_that_does_not_let_systemd_hear_a_new_daemon_is_refused_with_what_to_do
     let mut service = Service::start();
     let mut disk = service.disk();
     // An older unit has no such variable, and its other processes have no socket either.
-    let without_variable = [("WATCHDOG_USEC", "200000")];
     let without_socket = [("TIDEGATE_RELOAD", "takeover"), ("NOTIFY_SOCKET", "")];
-    for older in [&without_variable[..], &without_socket] {
+    for older in [&[][..], &without_socket] {
         let why = service.refused_reload(older);
         assert!(why.contains("NotifyAccess=all"), "{why}");
         assert!(why.contains("systemctl restart tidegate"), "{why}");

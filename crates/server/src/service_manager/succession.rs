@@ -3,6 +3,7 @@
 //! ```text
 //!   new daemon                                 systemd         running daemon
 //!     (has the last word)  MAINPID, READY -->                    says nothing more
+//!                          WATCHDOG_USEC
 //!                          BARRIER        -->  closes its pipe
 //!     Supervised  ---------------------------------------------> ends
 //!     WATCHDOG, STATUS     -->
@@ -47,7 +48,7 @@ pub(crate) fn may_become_main() -> bool {
 pub(crate) fn watchdog_micros() -> Option<u64> {
     let connection = CONNECTION.get()?;
     let begun = (*connection.manager.voice.begun.borrow()).flatten();
-    begun.map(|every| 2 * every.as_micros() as u64)
+    begun.map(|every| (2 * every).as_micros() as u64)
 }
 
 /// Returns true if a process is in the control group of this one, which is that of the service.
@@ -86,19 +87,21 @@ pub(crate) fn become_main(watched_for: Option<u64>) -> Result<(), String> {
     let Some(connection) = CONNECTION.get() else {
         return Ok(());
     };
-    let announced = announce_within(&connection.address, REPEAT_TIMEOUT);
-    // The shorter one, should the unit have been changed since.
+    let announced = announce_within(&connection.address, watched_for, REPEAT_TIMEOUT);
     let handed = watched_for.map(Duration::from_micros);
-    let shortest = [handed, connection.watched_for].into_iter().flatten().min();
-    connection.manager.voice.begin(shortest.map(half));
+    connection.manager.voice.begin(handed.map(half));
     announced
 }
 
 /// Tells systemd the main process. Repeats for so long what cannot be sent.
-fn announce_within(address: &SocketAddr, within: Duration) -> Result<(), String> {
+fn announce_within(
+    address: &SocketAddr,
+    watched_for: Option<u64>,
+    within: Duration,
+) -> Result<(), String> {
     let until = Instant::now() + within;
     loop {
-        match announce(address) {
+        match announce(address, watched_for) {
             Ok(true) => return Ok(()),
             Ok(false) => {
                 return Err(format!(
@@ -119,12 +122,18 @@ fn announce_within(address: &SocketAddr, within: Duration) -> Result<(), String>
     }
 }
 
-/// Tells systemd the main process, and that it serves. Returns true once both were read.
-fn announce(address: &SocketAddr) -> io::Result<bool> {
+/// Tells systemd the main process, that it serves, and the time in microseconds for which the
+/// watchdog waits. Returns true once all were read.
+fn announce(address: &SocketAddr, watched_for: Option<u64>) -> io::Result<bool> {
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(address)?;
     socket.set_write_timeout(Some(SEND_TIMEOUT))?;
-    socket.send(format!("MAINPID={}\nREADY=1\n", std::process::id()).as_bytes())?;
+    let mut lines = format!("MAINPID={}\nREADY=1\n", std::process::id());
+    if let Some(micros) = watched_for {
+        // Should systemd have another time for the new main process, as of a changed unit.
+        lines.push_str(&format!("WATCHDOG_USEC={micros}\n"));
+    }
+    socket.send(lines.as_bytes())?;
     let (reader, writer) = io::pipe()?;
     sys::send_datagram(&socket, b"BARRIER=1", &[writer.as_fd()])?;
     drop(writer);
@@ -150,14 +159,15 @@ mod tests {
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("a free path");
         let address = SocketAddr::from_pathname(&path).expect("short");
-        let announced = std::thread::spawn(move || announce(&address));
+        let announced = std::thread::spawn(move || announce(&address, Some(200_000)));
         let receive = || {
             let mut lines = [0; 256];
             let len = manager.recv(&mut lines).expect("a message");
             String::from_utf8(lines[..len].to_vec()).expect("text")
         };
         let pid = std::process::id();
-        assert_eq!(receive(), format!("MAINPID={pid}\nREADY=1\n"));
+        let expected = format!("MAINPID={pid}\nREADY=1\nWATCHDOG_USEC=200000\n");
+        assert_eq!(receive(), expected);
         assert!(!announced.is_finished(), "the barrier was not read");
         // Received without its descriptor, which the kernel closes then.
         assert_eq!(receive(), "BARRIER=1");
@@ -169,7 +179,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let address = SocketAddr::from_pathname(&path).expect("short");
-        let why = announce_within(&address, Duration::ZERO).expect_err("nobody listens");
+        let why = announce_within(&address, None, Duration::ZERO).expect_err("nobody listens");
         assert!(why.contains("cannot be told"), "{why}");
         let manager = UnixDatagram::bind(&path).expect("a free path");
         let read = std::thread::spawn(move || {
@@ -177,7 +187,7 @@ mod tests {
                 manager.recv(&mut [0; 256]).expect("a message");
             }
         });
-        assert_eq!(announce_within(&address, Duration::ZERO), Ok(()));
+        assert_eq!(announce_within(&address, None, Duration::ZERO), Ok(()));
         read.join().expect("no panic");
     }
 }
