@@ -2,9 +2,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use tidegate_core::time::Nanos;
 
 use crate::command::HandedConnection;
 use crate::event_loop::DRAIN_PROGRESS_TIMEOUT;
@@ -30,8 +32,8 @@ struct Sending {
 struct Orders {
     /// Return the connection.
     stops: AtomicBool,
-    /// Cut off a client that takes nothing for as long as an event loop lets it that ends.
-    ends: AtomicBool,
+    /// Cut off a client that has not taken all replies at this time.
+    ends_at: OnceLock<Nanos>,
 }
 
 impl Unsent {
@@ -65,12 +67,20 @@ impl Unsent {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all clients have taken their replies, and their connections went on, or were cut
-    /// off because they take nothing. Blocks.
+    /// Waits until all clients have taken their replies, and their connections went on. Clients
+    /// that have not after [`DRAIN_PROGRESS_TIMEOUT`] are cut off, also those that are just slow:
+    /// the disks of all others wait for them. Blocks.
     pub(super) fn finish(&self) {
+        self.finish_within(DRAIN_PROGRESS_TIMEOUT);
+    }
+
+    fn finish_within(&self, within: Nanos) {
         let all = std::mem::take(&mut *self.lock());
-        let order = |sending: &Sending| sending.orders.ends.store(true, Ordering::Release);
-        all.iter().for_each(order);
+        let ends_at = Nanos(clock().0.saturating_add(within.0));
+        for sending in &all {
+            // Nobody else sets it: these are in no list any more.
+            let _ = sending.orders.ends_at.set(ends_at);
+        }
         for sending in all {
             // A panic was logged by the panic hook.
             let _ = sending.thread.join();
@@ -102,29 +112,24 @@ fn send_unsent(
     go_on: impl FnOnce(HandedConnection),
 ) -> Option<HandedConnection> {
     let mut sent = 0;
-    let mut progress = clock();
     while sent < connection.handed.unsent.len() {
         if orders.stops.load(Ordering::Acquire) {
             drop(connection.handed.unsent.drain(..sent));
             return Some(connection);
         }
+        if orders.ends_at.get().is_some_and(|at| clock() > *at) {
+            tracing::warn!(
+                export = %connection.disk,
+                "client cut off: it has not taken its replies, and the daemon ends"
+            );
+            return None;
+        }
         let socket = &connection.handed.fd;
         if !sys::is_writable(socket, LOOK_INTERVAL) {
-            let ends = orders.ends.load(Ordering::Acquire);
-            if ends && clock().since(progress) > DRAIN_PROGRESS_TIMEOUT {
-                tracing::warn!(
-                    export = %connection.disk,
-                    "client cut off: it has taken no reply for {DRAIN_PROGRESS_TIMEOUT}"
-                );
-                return None;
-            }
             continue;
         }
         match sys::send_some(socket, &connection.handed.unsent[sent..]) {
-            Ok(taken) => {
-                sent += taken;
-                progress = clock();
-            }
+            Ok(taken) => sent += taken,
             Err(error) if is_passing(&error) => {}
             Err(error) => {
                 tracing::info!(export = %connection.disk, "client gone: {error}");
@@ -141,4 +146,60 @@ fn send_unsent(
 fn is_passing(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];
     kinds.contains(&error.kind())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use tidegate_nbd::{ReplyStyle, TransmissionState};
+
+    use super::*;
+    use crate::connections::DeviceConnections;
+    use crate::frontend::nbd::Handed;
+
+    /// Replies of so many bytes take the client much longer than any pause of this test.
+    const LEFT: usize = 64 << 20;
+
+    #[test]
+    fn a_client_that_is_slow_to_take_its_replies_is_cut_off_at_the_end_of_the_daemon() {
+        let (here, mut there) = UnixStream::pair().expect("sockets");
+        let vm = DeviceConnections::new(1).add_vm(1);
+        let connection = HandedConnection {
+            disk: "disk".to_owned(),
+            serial: 0,
+            peer: "a client".to_owned(),
+            permit: vm.admit().expect("a place"),
+            handed: Handed {
+                fd: here.into(),
+                state: TransmissionState {
+                    size: 0,
+                    skip: 0,
+                    block_min: 1,
+                    payload_max: 0,
+                    flags: 0,
+                    style: ReplyStyle::Simple,
+                    has_context: false,
+                },
+                allocation_context: None,
+                input: Vec::new(),
+                unsent: vec![7; LEFT],
+            },
+        };
+        let unsent = Unsent::default();
+        unsent.add(connection, |_| panic!("replies are left"));
+        let client = std::thread::spawn(move || {
+            let (mut piece, mut taken) = ([0; 4096], 0);
+            loop {
+                match there.read(&mut piece).expect("a socket") {
+                    0 => return taken,
+                    len => taken += len,
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        unsent.finish_within(Nanos(0));
+        assert!(client.join().expect("no panic") < LEFT);
+    }
 }
