@@ -399,8 +399,10 @@ impl Giver {
         line: &Lifeline,
         pid: i32,
     ) -> Result<(), (TakeoverError, Option<(Paused, Instant)>)> {
-        let disks = unless_panicked(|| self.prepare(channel, line));
-        let disks = disks.map_err(|error| (error, None))?;
+        let disks = unless_panicked(|| self.prepare(channel, line)).map_err(|it| (it, None))?;
+        let stopped = unless_panicked(|| Handle::current().block_on(self.stop_accepting()));
+        // Also after a panic clients are to be accepted again.
+        stopped.map_err(|error| (error, Some((Paused::default(), Instant::now()))))?;
         let began = Instant::now();
         let paused_at = crate::ring::clock().0;
         let mut paused = Paused::default();
@@ -435,8 +437,8 @@ impl Giver {
         Ok(())
     }
 
-    /// Sends the plan, closes the store, and stops accepting once the new daemon is ready. Returns
-    /// the disks.
+    /// Sends the plan, closes the store, and waits until the new daemon is ready. Returns the
+    /// disks.
     fn prepare(
         &self,
         channel: &mut Channel,
@@ -451,8 +453,6 @@ impl Giver {
         channel.allow(START_TIMEOUT)?;
         expect(channel, &Message::Pause)?;
         channel.allow(STEP_TIMEOUT)?;
-        let runtime = Handle::current();
-        runtime.block_on(self.stop_accepting())?;
         Ok(disks)
     }
 
