@@ -112,11 +112,7 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
     let mut others = Vec::new();
     for plan in vms {
         let Some(vm) = config.vms.iter_mut().find(|vm| vm.name == plan.name) else {
-            // One that the file had and has no more is left out; the check of connections finds
-            // whether somebody uses it.
-            if !plan.is_configured {
-                others.push(plan);
-            }
+            others.push(plan);
             continue;
         };
         if !is_unchanged(&plan.name) || named(own, &plan.name) == Some(&plan.words) {
@@ -182,6 +178,11 @@ impl Taken {
     pub(super) async fn apply(&self, handle: &DaemonHandle) -> Result<(), TakeoverError> {
         let shared = handle.shared();
         for plan in self.vms.plans() {
+            // One that the file had and has no more is left out, unless the store has it; the check
+            // of connections finds whether somebody uses it.
+            if plan.is_configured && shared.vms.get(&plan.name).is_none() {
+                continue;
+            }
             let devices = shared.devices.configs();
             let vm = config::vm::from_json(&plan.words, &devices, &shared.paths);
             let mut vm = vm.map_err(|errors| unreadable(&plan.name, &errors))?;
