@@ -179,6 +179,11 @@ fidelity: build ## Hold the simulator against the daemon: twenty mixes, live by 
 	@scripts/setup bench
 	@python3 bench/fidelity.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: scale
+scale: build ## Serve 1,000 VMs: start and memory, and the shares of 100 that are active, by fio
+	@scripts/setup bench
+	@python3 bench/scale.py --tidegate $(TIDEGATE) $(ARGS)
+
 .PHONY: isolation
 isolation: build ## Read beside VMs that misbehave, live: what request slots and memory cost a VM with a reservation
 	@python3 bench/isolation.py --tidegate $(TIDEGATE) $(ARGS)

@@ -13,7 +13,6 @@ import argparse
 import multiprocessing
 import random
 import select
-import socket
 import statistics
 import struct
 import sys
@@ -23,10 +22,8 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 from measure import KIB, MIB, BenchError, Running, Server, progress, run_command  # noqa: E402
+from nbd_client import READ, REPLY_BYTES, WRITE, connect, exactly, request  # noqa: E402
 
-READ, WRITE = 0, 1
-REQUEST_MAGIC = 0x25609513
-REPLY_BYTES = 16
 BLOCK = 4 * KIB
 # Of a disk of 16 MiB.
 BLOCKS_READ = 2048
@@ -39,10 +36,6 @@ buffer_memory_per_vm = "12 GiB"
 """
 SETTLE_SECONDS = 3
 DRIP_SECONDS = 5
-
-
-def request(command, cookie, offset, length):
-    return struct.pack(">IHHQQI", REQUEST_MAGIC, 0, command, cookie, offset, length)
 
 
 def many(count, command, length):
@@ -82,30 +75,6 @@ CROWDS = {
         drips=True,
     ),
 }
-
-
-def connect(sock, export):
-    """A connection in transmission with simple replies (NBD_OPT_EXPORT_NAME)."""
-    client = socket.socket(socket.AF_UNIX)
-    client.settimeout(10)
-    client.connect(str(sock))
-    greeting = exactly(client, 18)
-    if greeting[:8] != b"NBDMAGIC":
-        raise BenchError(f"{export}: this is no NBD server")
-    name = export.encode()
-    client.sendall(struct.pack(">I8sII", 3, b"IHAVEOPT", 1, len(name)) + name)
-    exactly(client, 10)
-    return client
-
-
-def exactly(client, count):
-    got = bytearray()
-    while len(got) < count:
-        piece = client.recv(count - len(got))
-        if not piece:
-            raise BenchError("the daemon closed the connection")
-        got += piece
-    return bytes(got)
 
 
 def misbehave(sock, members, there, stop):
