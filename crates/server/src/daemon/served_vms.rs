@@ -114,7 +114,7 @@ mod tests {
     fn a_vm_of_the_store_is_what_the_running_daemon_has_made_of_it() {
         let host = host();
         let stored = |name: &str| {
-            // Of the others no disk is served.
+            // VMs that are not served share no disk with one that is.
             let own: &[&str] = match name {
                 "changed" | "left" => &["one", "two"],
                 _ => &["one", "four"],
@@ -145,7 +145,7 @@ mod tests {
         assert!(now(&served, "removed").is_none());
         let lost = now(&served, "lost").expect("its file may be back");
         assert_eq!(lost.disks.len(), 2);
-        // Of the running daemon's file and of the store.
+        // "left" is in the running daemon's file and in the store.
         let left = VmPlan {
             name: "left".to_owned(),
             is_configured: true,

@@ -78,7 +78,7 @@ impl Unsent {
         let all = std::mem::take(&mut *self.lock());
         let ends_at = Nanos(clock().0.saturating_add(within.0));
         for sending in &all {
-            // Nobody else sets it: these are in no list any more.
+            // Set once: each was taken out of the list.
             let _ = sending.orders.ends_at.set(ends_at);
         }
         for sending in all {
@@ -159,7 +159,7 @@ mod tests {
     use crate::connections::DeviceConnections;
     use crate::frontend::nbd::Handed;
 
-    /// Replies of so many bytes take the client much longer than any pause of this test.
+    /// Bytes of replies, which the client needs 16 s to take: far longer than this test waits.
     const LEFT: usize = 64 << 20;
 
     #[test]

@@ -179,7 +179,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let address = SocketAddr::from_pathname(&path).expect("short");
-        let why = announce_within(&address, None, Duration::ZERO).expect_err("nobody listens");
+        let why =
+            announce_within(&address, None, Duration::ZERO).expect_err("the socket does not exist");
         assert!(why.contains("cannot be told"), "{why}");
         let manager = UnixDatagram::bind(&path).expect("a free path");
         let read = std::thread::spawn(move || {
