@@ -5,15 +5,15 @@ use super::Asset;
 /// Files of `assets/`.
 pub(super) const ASSETS: &[Asset] = &[
     Asset {
-        path: "/assets/index-BUy0Tj5C.css",
-        content_type: "text/css",
-        bytes: include_bytes!("../assets/index-BUy0Tj5C.css"),
+        path: "/assets/index-BpXrvobG.js",
+        content_type: "text/javascript",
+        bytes: include_bytes!("../assets/index-BpXrvobG.js"),
         is_hashed: true,
     },
     Asset {
-        path: "/assets/index-CZnPm9L7.js",
-        content_type: "text/javascript",
-        bytes: include_bytes!("../assets/index-CZnPm9L7.js"),
+        path: "/assets/index-ChJR1b6e.css",
+        content_type: "text/css",
+        bytes: include_bytes!("../assets/index-ChJR1b6e.css"),
         is_hashed: true,
     },
     Asset {

@@ -7,11 +7,15 @@ import { Sparkline } from "./chart";
 import { bandwidth, digits, duration, objective } from "./format";
 import { to } from "./hooks";
 import { tally, urgency } from "./promises";
-import { type Points, type Rates, requests } from "./rates";
 import { Figure, Mark, Marks, TableFrame } from "./parts";
+import { type Points, type Rates, requests } from "./rates";
+import { useIsSeen } from "./seen";
 
 /** Rows that are drawn at first, and added at a time. */
 const ROWS = 200;
+
+/** Time after which rows off the screen are drawn again: searches of the page and screen readers find them there. */
+const UNSEEN_MS = 10_000;
 
 /** Points of a VM that has none yet. */
 const NONE: Points = [];
@@ -21,27 +25,36 @@ const bytes = (vm: LiveVm) => (vm.read_bytes_per_s ?? 0) + (vm.write_bytes_per_s
 interface Column {
   name: string;
   key: (vm: LiveVm) => number | string;
+  /** Class of its width; without one it has what the others leave. */
+  width?: "name" | "narrow" | "medium" | "broad";
   /** Figures begin with the largest. */
   isNumber?: boolean;
 }
 
 const COLUMNS: Column[] = [
-  { name: "VM", key: (vm) => vm.vm },
-  { name: "Device", key: (vm) => vm.device },
+  { name: "VM", key: (vm) => vm.vm, width: "name" },
+  { name: "Device", key: (vm) => vm.device, width: "medium" },
   { name: "Objective", key: (vm) => objective(vm.objective) },
-  { name: "Promises", key: urgency },
-  { name: "IOPS", key: (vm) => requests(vm) ?? -1, isNumber: true },
-  { name: "Bandwidth", key: bytes, isNumber: true },
-  { name: "p50", key: (vm) => vm.p50_ns ?? -1, isNumber: true },
-  { name: "p99", key: (vm) => vm.p99_ns ?? -1, isNumber: true },
-  { name: "Waiting", key: (vm) => vm.pending, isNumber: true },
-  { name: "In flight", key: (vm) => vm.in_flight, isNumber: true },
+  { name: "Promises", key: urgency, width: "broad" },
+  { name: "IOPS", key: (vm) => requests(vm) ?? -1, width: "narrow", isNumber: true },
+  { name: "Bandwidth", key: bytes, width: "medium", isNumber: true },
+  { name: "p50", key: (vm) => vm.p50_ns ?? -1, width: "narrow", isNumber: true },
+  { name: "p99", key: (vm) => vm.p99_ns ?? -1, width: "narrow", isNumber: true },
+  { name: "Waiting", key: (vm) => vm.pending, width: "narrow", isNumber: true },
+  { name: "In flight", key: (vm) => vm.in_flight, width: "narrow", isNumber: true },
 ];
 
-const Row = memo(
-  function Row({ vm, points }: { vm: LiveVm; points: Points }) {
+/** Figures of a VM, as of an event. */
+interface Figures {
+  vm: LiveVm;
+  points: Points;
+  atMs: number;
+}
+
+const Cells = memo(
+  function Cells({ vm, points }: Figures) {
     return (
-      <tr>
+      <>
         <th scope="row">
           <a href={to("vm", vm.vm)}>{vm.vm}</a>
           {vm.failed_disks > 0 && <span class="mark bad"> disk failed</span>}
@@ -63,16 +76,32 @@ const Row = memo(
         <td class="number">{duration(vm.p99_ns)}</td>
         <td class="number">{vm.pending}</td>
         <td class="number">{vm.in_flight}</td>
-        <td class="sparkcell">
+        <td>
           <Sparkline points={points} label={`requests a second of ${vm.vm} in the last minute`} />
         </td>
-      </tr>
+      </>
     );
   },
-  // The row of a VM that stays idle, or as it is, is not drawn again.
+  // The cells of a VM that stays idle, or as it is, are not drawn again.
   (before, after) =>
-    before.points === after.points && JSON.stringify(before.vm) === JSON.stringify(after.vm),
+    before.points === after.points &&
+    (before.vm === after.vm || JSON.stringify(before.vm) === JSON.stringify(after.vm)),
 );
+
+/** Row of a VM. Off the screen it is seldom drawn: with many VMs most rows are there. */
+function Row(figures: Figures) {
+  const row = useRef<HTMLTableRowElement>(null);
+  const isSeen = useIsSeen(row);
+  const drawn = useRef(figures);
+  // A clock that was set back is no reason to wait.
+  const ageMs = Math.abs(figures.atMs - drawn.current.atMs);
+  if (isSeen || ageMs >= UNSEEN_MS) drawn.current = figures;
+  return (
+    <tr ref={row}>
+      <Cells {...drawn.current} />
+    </tr>
+  );
+}
 
 function Card({ device, vms }: { device: LiveDevice; vms: LiveVm[] }) {
   const own = vms.filter((vm) => vm.device === device.name);
@@ -151,7 +180,13 @@ function VmTable({ live, rates }: { live: Live; rates: Rates }) {
         </span>
       </div>
       <TableFrame label="VMs">
-        <table class="wide">
+        <table class="vms">
+          <colgroup>
+            {COLUMNS.map(({ name, width }) => (
+              <col key={name} class={width} />
+            ))}
+            <col class="line" />
+          </colgroup>
           <thead>
             <tr>
               {COLUMNS.map((column, i) => (
@@ -172,7 +207,7 @@ function VmTable({ live, rates }: { live: Live; rates: Rates }) {
           </thead>
           <tbody>
             {vms.slice(0, most).map((vm) => (
-              <Row key={vm.vm} vm={vm} points={rates.of.get(vm.vm) ?? NONE} />
+              <Row key={vm.vm} vm={vm} points={rates.of.get(vm.vm) ?? NONE} atMs={live.at_ms} />
             ))}
           </tbody>
         </table>

@@ -367,6 +367,33 @@ export const trouble = (it) => ({
     await close();
   },
 
+  async "rows off the screen are drawn when they are scrolled to, and every ten seconds"() {
+    const { page, errors, close } = await it.open("", { prepare: fakeEvents });
+    const names = Array.from({ length: 100 }, (_, i) => `vm${String(i).padStart(2, "0")}`);
+    const event = (s, pending) => emit(page, "sample", { at_ms: 1000 * s, devices: [], vms: names.map((name) => ({ ...liveVm(name), pending })) });
+    const waiting = (name) => page.locator("tbody tr", { hasText: name }).locator("td").nth(7);
+    const shows = async (name, pending) => (await waiting(name).textContent()) === String(pending);
+    let pending = 0;
+    // The browser tells the page which rows are seen some time after they are drawn.
+    await until("a row off the screen is not drawn", async () => {
+      await event(1, ++pending);
+      await until("the first row is drawn", () => shows("vm00", pending));
+      return !(await shows("vm99", pending));
+    });
+    await event(10.9, 1000);
+    await until("the first row is drawn", () => shows("vm00", 1000));
+    assert.ok(!(await shows("vm99", 1000)), "drawn too early");
+    await event(11, 1001);
+    await until("the last row is drawn", () => shows("vm99", 1001));
+    await event(12, 1002);
+    await until("the first row is drawn", () => shows("vm00", 1002));
+    assert.ok(await shows("vm99", 1001), "drawn again at once");
+    await waiting("vm99").scrollIntoViewIfNeeded();
+    await until("the last row is drawn", () => shows("vm99", 1002));
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
   async "charts are drawn with their figures, not with each event"() {
     const prepare = async (page) => {
       await fakeEvents(page);
