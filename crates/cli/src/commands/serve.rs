@@ -177,10 +177,10 @@ fn connect_to_manager(takes_over: bool) {
 }
 
 /// Takes over from the daemon that runs, unless the command that has started this one is gone.
-async fn take_over(daemon: &mut Daemon, taking: Taking, successor: Successor) -> Result<()> {
-    let Successor { mut word } = successor;
-    if let Some(word) = &mut word {
-        word.is_waited_for()?;
+async fn take_over(daemon: &mut Daemon, mut taking: Taking, successor: Successor) -> Result<()> {
+    let Successor { word } = successor;
+    if let Some(word) = word.clone() {
+        taking.check_before_pause(move || word.check_awaited());
     }
     let done = move |known: Result<(), TakeoverError>| {
         if let Some(word) = word {

@@ -365,7 +365,7 @@ fn a_new_daemon_whose_command_was_killed_before_clients_were_paused_does_not_tak
     end_of(&mut reload);
     std::io::Write::write_all(&mut &writer, CONFIG.as_bytes()).expect("room");
     drop(writer);
-    let reason = "the command that has started this daemon has ended";
+    let reason = "the command that has started the new daemon has ended";
     until(reason, || service.log("reload.log").contains(reason));
     service.check_first_goes_on(&mut disk);
 }

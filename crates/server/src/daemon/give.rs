@@ -7,7 +7,6 @@
 //!                                                                         +--> Yours: ends
 //! ```
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -28,8 +27,8 @@ use crate::ring::sys;
 use crate::service_manager::{self, Supervisor};
 use crate::takeover::{
     Channel, ClientPlan, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline,
-    LimitGroupPlan, Message, Plan, PolicyPlan, Problem, Service, SocketPlan, State, TakeoverError,
-    VmPlan, other_format,
+    LimitGroupPlan, Message, Plan, PolicyPlan, Service, SocketPlan, State, TakeoverError, VmPlan,
+    other_format,
 };
 use crate::tls::TlsThreads;
 
@@ -151,7 +150,7 @@ impl Giver {
         let by_supervisor = succession::refuse_unless_supervised(supervisor, own_file, pid, &hello);
         let refused_by = |()| Handle::current().block_on(self.refuse_obstacles());
         if let Err(error) = by_supervisor.and_then(refused_by) {
-            tell(&mut channel, &error);
+            channel.refuse(&error);
             return Err(error);
         }
         tracing::info!(pid, build = hello.build, "a new daemon takes over");
@@ -159,7 +158,7 @@ impl Giver {
         let runtime = Handle::current();
         if !runtime.block_on(gate.close(STEP_TIMEOUT)) {
             let error = refused("a change by the control API is under way");
-            tell(&mut channel, &error);
+            channel.refuse(&error);
             return Err(error);
         }
         // A daemon that is stopped from now on leaves the files of sockets, with which the new one
@@ -373,7 +372,7 @@ impl Giver {
 
     fn give_frozen(&self, channel: &mut Channel, pid: i32) -> Result<(), TakeoverError> {
         let line = Handle::current().block_on(self.lifeline());
-        let mut line = line.inspect_err(|error| tell(channel, error))?;
+        let mut line = line.inspect_err(|error| channel.refuse(error))?;
         let given = self.give_by_plan(channel, &line, pid);
         given.map_err(|(error, paused)| {
             // A word that the new daemon does not get, or does not ask for in time: it must not go
@@ -381,7 +380,7 @@ impl Giver {
             if let Err(error) = line.go_on() {
                 tracing::error!("the pipe of the takeover takes no byte: {error}");
             }
-            tell(channel, &error);
+            channel.refuse(&error);
             if let Some((paused, began)) = paused {
                 Handle::current().block_on(async { self.take_back(paused) });
                 let pause_ms = began.elapsed().as_millis() as u64;
@@ -400,7 +399,7 @@ impl Giver {
         pid: i32,
     ) -> Result<(), (TakeoverError, Option<(Paused, Instant)>)> {
         let disks = unless_panicked(|| self.prepare(channel, line)).map_err(|it| (it, None))?;
-        let stopped = unless_panicked(|| Handle::current().block_on(self.stop_accepting()));
+        let stopped = unless_panicked(|| Handle::current().block_on(self.stop_accepting(channel)));
         // Also after a panic clients are to be accepted again.
         stopped.map_err(|error| (error, Some((Paused::default(), Instant::now()))))?;
         let began = Instant::now();
@@ -445,13 +444,13 @@ impl Giver {
         line: &Lifeline,
     ) -> Result<Vec<DiskSummary>, TakeoverError> {
         let disks = self.send_plan(channel, line)?;
-        expect(channel, &Message::Prepare)?;
+        channel.expect(&Message::Prepare)?;
         if let Some(store) = self.handle.shared().persistence.store() {
             store.release();
         }
         channel.send(&Message::Prepared)?;
         channel.allow(START_TIMEOUT)?;
-        expect(channel, &Message::Pause)?;
+        channel.expect(&Message::Pause)?;
         channel.allow(STEP_TIMEOUT)?;
         Ok(disks)
     }
@@ -465,6 +464,8 @@ impl Giver {
         planned: &[DiskSummary],
     ) -> Result<(), TakeoverError> {
         let runtime = Handle::current();
+        // It may have ended since it asked: its end must not cost clients a pause.
+        channel.check_peer()?;
         runtime.block_on(self.pause(paused))?;
         // Again, because a disk may have failed since, also by the I/O that has just ended. Now
         // that nothing is in flight, none fails any more.
@@ -476,7 +477,7 @@ impl Giver {
             return Err(refused("a disk was handed to another host, or arrived"));
         }
         self.send_state(channel, paused, paused_at)?;
-        expect(channel, &Message::Taken)?;
+        channel.expect(&Message::Taken)?;
         let last_word = || self.say_last_word(channel, &activations);
         let given = self.handle.shared().outcome.hand_over(last_word);
         given.unwrap_or_else(|| Err(refused("the daemon is stopping")))?;
@@ -506,7 +507,10 @@ impl Giver {
 
     /// Stops accepting, and waits for handshakes that have begun and for clients over TLS. The I/O
     /// of all others goes on.
-    async fn stop_accepting(&self) -> Result<(), TakeoverError> {
+    ///
+    /// # Errors
+    /// If this daemon is stopping, or the new one is gone: no client is closed for it.
+    async fn stop_accepting(&self, channel: &Channel) -> Result<(), TakeoverError> {
         let (done, stopped) = oneshot::channel();
         // Dropped by a main task that has ended, or is about to.
         let _ = self.requests.send(Request::StopAccepting(done));
@@ -518,6 +522,7 @@ impl Giver {
             }
         };
         let _ = timeout(HANDSHAKE_TIMEOUT, shaken).await;
+        channel.check_peer()?;
         // All devices are asked before the first one has answered: each has the whole time.
         let mut closing = Vec::new();
         for entry in self.handle.devices().entries() {
@@ -651,24 +656,6 @@ fn unless_panicked<T>(step: impl FnOnce() -> Result<T, TakeoverError>) -> Result
 
 fn refused(what: impl Into<String>) -> TakeoverError {
     TakeoverError::refused(what, "try again")
-}
-
-/// Receives the message that has to come next.
-fn expect(channel: &mut Channel, expected: &Message) -> Result<(), TakeoverError> {
-    match channel.receive()?.0 {
-        message if message == *expected => Ok(()),
-        Message::Refused(Problem { what, help }) => Err(TakeoverError::Refused { what, help }),
-        _ => Err(io::Error::other("another message is due").into()),
-    }
-}
-
-/// Tells the new daemon why this one goes on. It may be gone.
-fn tell(channel: &mut Channel, error: &TakeoverError) {
-    let problem = Problem {
-        what: error.to_string(),
-        help: error.help().unwrap_or_default(),
-    };
-    let _ = channel.send(&Message::Refused(problem));
 }
 
 /// Ends a daemon that was taken over, once the service manager knows the other one: writes what it

@@ -165,6 +165,21 @@ fn a_new_daemon_that_goes_after_the_state_learns_no_end_of_the_one_that_goes_on(
 }
 
 #[test]
+fn a_new_daemon_that_ends_before_the_pause_costs_no_client_anything() {
+    let mut taken = Taken::begin(|_| Fault::None);
+    taken.prepare();
+    // The running daemon cannot stop accepting, and so not pause, until the new one has ended.
+    let held = taken.server.hold_runtime();
+    taken.channel.send(&Message::Pause).unwrap();
+    let closed = Channel::new(UnixStream::pair().unwrap().0).unwrap();
+    drop(std::mem::replace(&mut taken.channel, closed));
+    drop(held);
+    assert!(taken.lifeline.went_on(), "waits for the byte");
+    // A front-end that was paused has no connection any more.
+    taken.guest.write(4096, &[8; 4096]);
+}
+
+#[test]
 fn a_daemon_that_goes_on_before_the_pause_says_so_in_the_pipe() {
     for prepares in [false, true] {
         let mut taken = Taken::begin(|_| Fault::None);

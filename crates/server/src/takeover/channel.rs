@@ -2,11 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::message::{HEAD_LEN, Head, Message, Reader};
+use super::TakeoverError;
+use super::message::{HEAD_LEN, Head, Message, Problem, Reader};
 use crate::ring::sys;
 
 /// Connection between two daemons.
@@ -39,6 +40,18 @@ impl Channel {
         self.stream.set_write_timeout(Some(time))
     }
 
+    /// Checks that the peer has not closed its end, without waiting.
+    ///
+    /// # Errors
+    /// If it has. Messages that it sent before may be there still.
+    pub(crate) fn check_peer(&self) -> io::Result<()> {
+        if sys::is_hung_up(self.stream.as_fd(), Duration::ZERO) {
+            let gone = "the other daemon has closed the connection";
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, gone));
+        }
+        Ok(())
+    }
+
     /// Has all further messages of the peer fail there. Those that it has sent can be received.
     ///
     /// # Errors
@@ -53,6 +66,27 @@ impl Channel {
     /// If the peer is gone or does not take it in time.
     pub(crate) fn send(&mut self, message: &Message) -> io::Result<()> {
         self.send_with(message, &[], &[])
+    }
+
+    /// Tells the peer why this daemon does not go on with the takeover. The peer may be gone.
+    pub(crate) fn refuse(&mut self, error: &TakeoverError) {
+        let problem = Problem {
+            what: error.to_string(),
+            help: error.help().unwrap_or_default(),
+        };
+        let _ = self.send(&Message::Refused(problem));
+    }
+
+    /// Receives the message that has to come next.
+    ///
+    /// # Errors
+    /// As for [`Channel::receive`], if the peer refuses, or if it sends another one.
+    pub(crate) fn expect(&mut self, expected: &Message) -> Result<(), TakeoverError> {
+        match self.receive()?.0 {
+            message if message == *expected => Ok(()),
+            Message::Refused(Problem { what, help }) => Err(TakeoverError::Refused { what, help }),
+            _ => Err(io::Error::other("another message is due").into()),
+        }
     }
 
     /// Sends a message with bytes and descriptors. One without both is sent as a whole or not at

@@ -17,6 +17,7 @@
 //! If either process ends before `Yours`, the other one goes on with everything.
 
 mod channel;
+mod error;
 mod lifeline;
 mod message;
 mod taking;
@@ -26,6 +27,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub(crate) use channel::Channel;
+pub use error::TakeoverError;
 pub(crate) use lifeline::{Lifeline, LifelineEnd};
 pub use message::FORMAT;
 pub(crate) use message::{
@@ -33,7 +35,7 @@ pub(crate) use message::{
     Message, Plan, PolicyPlan, Problem, Reader, Service, SocketPlan, State, VmPlan,
 };
 pub(crate) use taking::other_format;
-pub use taking::{Inherited, TakeoverError, Taking};
+pub use taking::{Inherited, Taking};
 
 use crate::config::{Config, ListenAddress};
 

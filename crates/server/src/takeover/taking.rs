@@ -4,11 +4,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::message::{ClientPlan, DiskSummary, LimitGroupPlan, PolicyPlan, Problem};
-use super::{Channel, FORMAT, Hello, LifelineEnd, Message, Plan, Reader, Service, State, VmPlan};
+use super::{
+    Channel, FORMAT, Hello, LifelineEnd, Message, Plan, Reader, Service, State, TakeoverError,
+    VmPlan,
+};
 use crate::backing::LockedFile;
 use crate::listener::{InheritedSocket, InheritedSockets};
 use crate::ownership::Ownership;
@@ -26,63 +29,6 @@ const LOOK_TIMEOUT: Duration = Duration::from_millis(50);
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a process whose end of the connection is closed to be gone.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Reason why a daemon was not taken over. The running one goes on as before.
-#[derive(Debug, thiserror::Error)]
-pub enum TakeoverError {
-    /// No daemon listens at the socket.
-    #[error("{}: no daemon to take over: {source}", path.display())]
-    NoDaemon {
-        /// Path of the socket.
-        path: PathBuf,
-        /// Error of the system call.
-        source: io::Error,
-    },
-    /// The running daemon belongs to another user.
-    #[error("{}: the daemon there is user {user}'s, not this user's", path.display())]
-    NotAllowed {
-        /// Path of the socket.
-        path: PathBuf,
-        /// User of the running daemon.
-        user: u32,
-    },
-    /// One of both daemons refuses.
-    #[error("{what}")]
-    Refused {
-        /// Mistake or obstacle.
-        what: String,
-        /// Advice for the operator.
-        help: String,
-    },
-    /// The connection to the running daemon failed.
-    #[error("the connection to the running daemon failed: {0}")]
-    Io(#[from] io::Error),
-}
-
-impl TakeoverError {
-    /// Makes a refusal.
-    pub(crate) fn refused(what: impl Into<String>, help: impl Into<String>) -> TakeoverError {
-        TakeoverError::Refused {
-            what: what.into(),
-            help: help.into(),
-        }
-    }
-
-    /// Returns what to do.
-    pub fn help(&self) -> Option<String> {
-        let help = match self {
-            TakeoverError::NoDaemon { .. } => {
-                "start it without --takeover; the running one must not have `takeover = false` in \
-                 [daemon], and both need the same `socket` in [control]"
-                    .to_owned()
-            }
-            TakeoverError::NotAllowed { .. } => "run it as that user, or as root".to_owned(),
-            TakeoverError::Refused { help, .. } => help.clone(),
-            TakeoverError::Io(_) => return None,
-        };
-        Some(help)
-    }
-}
 
 /// Sockets, files and VMs that a new daemon gets before it starts.
 #[derive(Debug, Default)]
@@ -119,6 +65,16 @@ pub struct Taking {
     lifeline: Option<LifelineEnd>,
     /// Service whose main process the running daemon is.
     service: Option<Service>,
+    check: Option<Check>,
+}
+
+/// Check whether the takeover is still wanted.
+struct Check(Box<dyn FnOnce() -> Result<(), TakeoverError> + Send>);
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Check")
+    }
 }
 
 /// Answer to [`Taking::pause`].
@@ -152,6 +108,7 @@ impl Taking {
             process,
             lifeline: None,
             service: None,
+            check: None,
         };
         let service = service_manager::may_become_main().then_some(Service { watchdog_us: None });
         let config = config.map(std::path::absolute).transpose()?;
@@ -188,12 +145,25 @@ impl Taking {
         }
     }
 
+    /// Has `check` called just before the clients of the running daemon are paused. With an error
+    /// of it nobody is paused, and this daemon does not take over.
+    pub fn check_before_pause(
+        &mut self,
+        check: impl FnOnce() -> Result<(), TakeoverError> + Send + 'static,
+    ) {
+        self.check = Some(Check(Box::new(check)));
+    }
+
     /// Has the running daemon pause its clients and send its state; `None` if the process has ended
     /// meanwhile and none of its I/O is with the kernel. Blocks.
     ///
     /// # Errors
-    /// If it refuses, or the connection fails, or I/O of a process that has ended does not end.
+    /// If this daemon is [wanted no more](Taking::check_before_pause), the running one refuses, the
+    /// connection fails, or I/O of a process that has ended does not end.
     pub(crate) fn pause(&mut self) -> Result<Option<Paused>, TakeoverError> {
+        if let Some(Check(check)) = self.check.take() {
+            check().inspect_err(|error| self.refuse(error))?;
+        }
         self.channel.allow(PAUSE_TIMEOUT)?;
         // An answer may have come before: the running daemon has refused, as this one was late.
         let _ = self.channel.send(&Message::Pause);
@@ -297,12 +267,8 @@ impl Taking {
 
     /// Says that this daemon does not go on. Blocks.
     pub(crate) fn refuse(&mut self, error: &TakeoverError) {
-        let problem = Problem {
-            what: error.to_string(),
-            help: error.help().unwrap_or_default(),
-        };
-        // The other daemon may be gone, and goes on without the word as well.
-        drop(self.channel.send(&Message::Refused(problem)));
+        // The other daemon goes on without the word as well.
+        self.channel.refuse(error);
     }
 
     /// Waits until the process of the running daemon has ended. Blocks.

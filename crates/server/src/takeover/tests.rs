@@ -47,6 +47,41 @@ fn the_last_word_is_there_or_its_sender_learns_that_nobody_will_have_it() {
 }
 
 #[test]
+fn clients_are_not_paused_for_a_new_daemon_that_is_wanted_no_more() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("takeover.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a free path");
+    let running = std::thread::spawn(move || {
+        let mut channel = Channel::new(listener.accept().expect("it connects").0).expect("it");
+        let line = Lifeline::new().expect("a pipe");
+        assert!(matches!(channel.receive(), Ok((Message::Hello(_), _))));
+        channel.send(&Message::Hello(Hello::own())).expect("room");
+        let plan = Message::Plan(Plan::default());
+        let sent = channel.send_with(&plan, &[], &[line.for_new_daemon()]);
+        sent.expect("room");
+        channel.receive().expect("a message").0
+    });
+    let (mut taking, _) = Taking::begin(&path, None).expect("it is offered");
+    taking.check_before_pause(|| Err(TakeoverError::refused("nobody waits", "none")));
+    let error = taking.pause().expect_err("refused");
+    assert_eq!(error.to_string(), "nobody waits");
+    let (what, help) = ("nobody waits".to_owned(), "none".to_owned());
+    let received = running.join().expect("it has the messages");
+    assert_eq!(received, Message::Refused(Problem { what, help }));
+}
+
+#[test]
+fn the_end_of_a_peer_is_known_without_a_message() {
+    let (here, there) = UnixStream::pair().expect("sockets");
+    let here = Channel::new(here).expect("a socket");
+    let mut peer = Channel::new(there).expect("a socket");
+    assert!(here.check_peer().is_ok());
+    peer.send(&Message::Pause).expect("room");
+    drop(peer);
+    assert!(here.check_peer().is_err(), "behind what it has sent");
+}
+
+#[test]
 fn the_socket_is_beside_that_of_the_control_api() {
     assert_eq!(
         beside(Path::new("/run/tidegate/control.sock")),

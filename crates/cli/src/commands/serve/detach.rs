@@ -11,6 +11,7 @@
 //! service, as the command is, and stays when that ends.
 
 use std::io::{BufRead, BufReader, PipeWriter, Write};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tidegate_server::ring::sys::background::{Side, fork_detached};
@@ -26,20 +27,20 @@ const TAKEN: &str = "taken over";
 const FAILED: &str = "failed";
 
 /// End of the pipe on which the daemon answers the command.
-#[derive(Debug)]
-pub(super) struct Word(PipeWriter);
+#[derive(Clone, Debug)]
+pub(super) struct Word(Arc<PipeWriter>);
 
 impl Word {
     /// Checks that the command still waits for the outcome.
     ///
     /// # Errors
     /// If it has ended.
-    pub(super) fn is_waited_for(&mut self) -> Result<()> {
-        let gone = |_| {
-            Problem::new("not taken over: the command that has started this daemon has ended")
-                .help("run it again, and let it wait for as long as the disks take to be opened")
-        };
-        Ok(writeln!(self.0, "{READY}").map_err(gone)?)
+    pub(super) fn check_awaited(&self) -> Result<(), TakeoverError> {
+        writeln!(&*self.0, "{READY}").map_err(|_| TakeoverError::Refused {
+            what: "the command that has started the new daemon has ended".to_owned(),
+            help: "run it again, and let it wait for as long as the disks take to be opened"
+                .to_owned(),
+        })
     }
 
     /// Says that the daemon has taken over, or what failed if the service manager may not know it.
@@ -54,8 +55,8 @@ impl Word {
     }
 
     /// Answers the command, which may be gone.
-    fn say(mut self, line: &str) {
-        let _ = writeln!(self.0, "{line}");
+    fn say(self, line: &str) {
+        let _ = writeln!(&*self.0, "{line}");
     }
 }
 
@@ -70,11 +71,11 @@ pub(super) fn run(serve: impl FnOnce(Word) -> Result<()>) -> Result<()> {
         Side::Starter(reader) => return outcome(BufReader::new(reader)),
         Side::Background(writer) => writer,
     };
-    let last = Word(writer.try_clone().context("no descriptor is left")?);
-    serve(Word(writer)).map_err(|error| {
+    let word = Word(Arc::new(writer));
+    serve(word.clone()).map_err(|error| {
         // Before the command ends, so that the reason is there when it returns.
         problem::report(&error);
-        last.say(FAILED);
+        word.say(FAILED);
         Logged.into()
     })
 }
@@ -96,6 +97,16 @@ fn outcome(said: impl BufRead) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_daemon_knows_that_its_command_has_ended_before_it_has_clients_paused() {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let word = Word(Arc::new(writer));
+        assert!(word.check_awaited().is_ok());
+        drop(reader);
+        let gone = word.check_awaited().expect_err("nobody waits");
+        assert!(gone.to_string().contains("has ended"), "{gone}");
+    }
 
     #[test]
     fn an_outcome_is_the_last_word_or_the_lack_of_one() {

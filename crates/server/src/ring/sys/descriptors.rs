@@ -186,7 +186,8 @@ pub fn has_ended(process: &OwnedFd, within: Duration) -> bool {
     poll(process.as_fd(), libc::POLLIN, within) & libc::POLLIN != 0
 }
 
-/// Waits until the last write end of a pipe was closed; false if it was not within the time.
+/// Waits until the last write end of a pipe, or the other end of a socket, was closed; false if it
+/// was not within the time.
 pub fn is_hung_up(reader: BorrowedFd<'_>, within: Duration) -> bool {
     poll(reader, 0, within) & libc::POLLHUP != 0
 }

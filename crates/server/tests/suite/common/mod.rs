@@ -136,6 +136,7 @@ pub struct Server {
     pub socket: PathBuf,
     /// Addresses and paths of all listeners of NBD, in the order of the configuration.
     pub addresses: Vec<String>,
+    runtime: tokio::runtime::Handle,
     thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
@@ -180,19 +181,35 @@ impl Server {
                     daemon.offer_takeover(bound.expect("a free path"), Vec::new());
                 }
                 let addresses = daemon.listeners().map(|bound| bound.name().to_owned());
+                let runtime = tokio::runtime::Handle::current();
                 started
-                    .send(Ok((daemon.handle(), addresses.collect())))
+                    .send(Ok((daemon.handle(), runtime, addresses.collect())))
                     .unwrap();
                 daemon.run().await.map(drop)
             })
         });
-        let (handle, addresses) = start.recv().expect("the daemon starts or says why not")?;
+        let (handle, runtime, addresses) =
+            start.recv().expect("the daemon starts or says why not")?;
         Ok(Server {
             handle,
             socket,
             addresses,
+            runtime,
             thread: Some(thread),
         })
+    }
+
+    /// Has the daemon's runtime stand still until the returned sender is dropped. Threads of event
+    /// loops, and threads that may block, go on.
+    pub fn hold_runtime(&self) -> mpsc::Sender<()> {
+        let (holding, held) = mpsc::channel();
+        let (until, dropped) = mpsc::channel::<()>();
+        self.runtime.spawn(async move {
+            holding.send(()).unwrap();
+            let _ = dropped.recv();
+        });
+        held.recv().expect("the daemon runs");
+        until
     }
 
     pub fn connect(&self, export: &str) -> Client {
