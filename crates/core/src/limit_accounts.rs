@@ -227,6 +227,30 @@ impl LimitAccount {
             Lane::Write => writes.spend(charge, now, slack),
         }
     }
+
+    /// Returns the part of the limit that is used up at `now`.
+    pub(crate) fn consumed(&self, now: Nanos) -> Consumed {
+        Consumed(self.0.each_ref().map(|bucket| {
+            let (mut steady, mut burst) = (bucket.steady, bucket.burst);
+            steady.revoke_forgiven();
+            burst.revoke_forgiven();
+            let (ops, bytes) = bucket.tolerance;
+            [
+                spent_of(&steady.ops, &burst.ops, ops, now),
+                spent_of(&steady.bytes, &burst.bytes, bytes, now),
+            ]
+        }))
+    }
+
+    /// Takes over at `now` the debts of another account of the limit.
+    pub(crate) fn adopt(&mut self, now: Nanos, consumed: &Consumed) {
+        for ([ops, bytes], bucket) in consumed.0.iter().zip(&mut self.0) {
+            let (steady, burst) = (&mut bucket.steady, &mut bucket.burst);
+            let tolerance = bucket.tolerance;
+            adopt_one(ops, &mut steady.ops, &mut burst.ops, tolerance.0, now);
+            adopt_one(bytes, &mut steady.bytes, &mut burst.bytes, tolerance.1, now);
+        }
+    }
 }
 
 /// Returns the rates of a limit with their bursts, by scope.
@@ -296,43 +320,16 @@ impl LimitAccounts {
 
     /// Returns the part of a VM's limits that is used up at `now`.
     pub fn consumed(&self, now: Nanos, vm: VmId) -> Consumed {
-        let mut consumed = Consumed::default();
-        if let Some(Some(account)) = self.vms.get(vm.index()) {
-            for (spent, bucket) in consumed.0.iter_mut().zip(&account.0) {
-                let (mut steady, mut burst) = (bucket.steady, bucket.burst);
-                steady.revoke_forgiven();
-                burst.revoke_forgiven();
-                let (ops, bytes) = bucket.tolerance;
-                *spent = [
-                    spent_of(&steady.ops, &burst.ops, ops, now),
-                    spent_of(&steady.bytes, &burst.bytes, bytes, now),
-                ];
-            }
+        match self.vms.get(vm.index()) {
+            Some(Some(account)) => account.consumed(now),
+            _ => Consumed::default(),
         }
-        consumed
     }
 
     /// Takes over at `now` the debts under another policy's limits.
     pub fn adopt(&mut self, now: Nanos, vm: VmId, consumed: &Consumed) {
-        let Some(Some(account)) = self.vms.get_mut(vm.index()) else {
-            return;
-        };
-        for ([ops, bytes], bucket) in consumed.0.iter().zip(&mut account.0) {
-            let (steady, burst) = (&mut bucket.steady, &mut bucket.burst);
-            adopt_one(
-                ops,
-                &mut steady.ops,
-                &mut burst.ops,
-                bucket.tolerance.0,
-                now,
-            );
-            adopt_one(
-                bytes,
-                &mut steady.bytes,
-                &mut burst.bytes,
-                bucket.tolerance.1,
-                now,
-            );
+        if let Some(Some(account)) = self.vms.get_mut(vm.index()) {
+            account.adopt(now, consumed);
         }
     }
 }

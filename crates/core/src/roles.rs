@@ -331,6 +331,26 @@ impl Consumed {
         Consumed(all)
     }
 
+    /// Returns what is left of the use after a time in which nothing was let go.
+    pub(crate) fn after(mut self, elapsed: Nanos) -> Consumed {
+        for spent in self.0.iter_mut().flatten().flatten() {
+            let accrued = elapsed - spent.owed;
+            spent.owed = spent.owed - elapsed;
+            spent.saved = spent.saved.map(|saved| saved + accrued);
+            spent.burst_owed = spent.burst_owed - elapsed;
+        }
+        self
+    }
+
+    /// Treats rates that are not tracked as unused.
+    pub(crate) fn or_unused(self) -> Consumed {
+        let unused = Spent {
+            saved: Some(Nanos::MAX),
+            ..Spent::default()
+        };
+        self.or(Consumed([[Some(unused); 2]; 3]))
+    }
+
     /// Returns the debts alone, for a predecessor that did not count burst allowances.
     pub(crate) fn debts(mut self) -> Consumed {
         for spent in self.0.iter_mut().flatten().flatten() {

@@ -16,6 +16,8 @@ use jiff::Timestamp;
 use tidegate_core::attainment::PartRecord;
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::objective::{Limit, Objective};
+use tidegate_core::roles::Consumed;
+use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_recording::DeviceFacts;
 use tokio::sync::{mpsc, oneshot};
@@ -328,11 +330,44 @@ pub enum HandOverStep {
         /// Channel for the connections, closed once nothing is left here.
         handed: mpsc::UnboundedSender<HandedConnection>,
     },
+    /// Returns what is used up of limits.
+    ExportLimitUse {
+        /// Channel for the answer: the time of the monotonic clock, and limits of VMs, disks and
+        /// groups that have a rate.
+        reply: oneshot::Sender<(Nanos, Vec<LimitUse>)>,
+    },
+    /// Has limits owe what was used up of them in another daemon.
+    ImportLimitUse {
+        /// Time of the monotonic clock at which it was used up.
+        at: Nanos,
+        /// Limits. Those that are not known are left out.
+        limits: Vec<LimitUse>,
+    },
     /// Goes on after [`HandOverStep::Begin`]: connections may be added again.
     Resume,
     /// Ends the loop at once, after [`HandOverStep::Begin`]. The files of its disks stay open and
     /// locked until the process ends.
     GiveUpDisks,
+}
+
+/// Limit by the name of who has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LimitName {
+    /// Limit of a VM, by the VM's name.
+    Vm(String),
+    /// Own limit of a disk, by its export.
+    Disk(String),
+    /// Limit that disks share, by the name of the limit group.
+    Group(String),
+}
+
+/// Use of a limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitUse {
+    /// Limit.
+    pub limit: LimitName,
+    /// Part that is used up.
+    pub consumed: Consumed,
 }
 
 /// Switch of a recording of requests.

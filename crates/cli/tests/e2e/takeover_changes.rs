@@ -1,6 +1,7 @@
 //! Takeovers around changes: of the configuration, of disks, and of the running daemon itself.
 
 use std::io::Read as _;
+use std::time::{Duration, Instant};
 
 use crate::control::{requests, tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, signal, wait_for};
@@ -152,6 +153,55 @@ fn a_disk_that_was_resized_below_its_clients_goes_over() {
     let mut grown = Client::new(&daemon, "a");
     grown.send(&request(READ, 8, (2 << 20) - BLOCK as u64, BLOCK as u32));
     assert_eq!(grown.receive(), 8);
+    daemon.stop();
+}
+
+#[test]
+fn a_takeover_buys_no_burst() {
+    const LIMIT: &str =
+        "limit = { total = \"4 IOPS\", burst = { total = \"400 IOPS\", length = \"100 ms\" } }";
+    /// Requests that the burst lets go.
+    const BURST: usize = 40;
+    let config = [
+        &Backing::File.device("policy = \"limit\""),
+        "[[device.limit_group]]\nname = \"logs\"\n",
+        LIMIT,
+        "\n",
+        &Backing::File.vm("shared", "1 MiB", "limit_group = \"logs\""),
+        &Backing::File.vm("own", "1 MiB", LIMIT),
+        &Backing::File.vm("vm", "1 MiB", ""),
+        "[vm.objective]\n",
+        LIMIT,
+        "\n",
+    ]
+    .concat();
+    let mut daemon = Daemon::start(&config);
+    let began = Instant::now();
+    let clients = ["shared", "own", "vm"].map(|disk| Client::new(&daemon, disk));
+    let read = |client: &mut Client, requests: usize| {
+        for block in 0..requests {
+            // Not beside each other: a VM's limit lets requests go together that were merged.
+            let offset = (3 * block * BLOCK) as u64;
+            client.send(&request(READ, 7, offset, BLOCK as u32));
+        }
+        let mut replies = vec![0; requests * (16 + BLOCK)];
+        client.stream.read_exact(&mut replies).expect("replies");
+    };
+    let each = |clients: [Client; 3], requests| {
+        let reads = clients.map(|mut client| {
+            std::thread::spawn(move || {
+                read(&mut client, requests);
+                (client, began.elapsed())
+            })
+        });
+        reads.map(|thread| thread.join().expect("it is answered"))
+    };
+    let clients = each(clients, BURST + 4).map(|(client, _)| client);
+    take_over(&mut daemon);
+    // No bound on the speed of this machine: the limits allow no more in a shorter time.
+    for (at, (_, elapsed)) in each(clients, 12).into_iter().enumerate() {
+        assert!(elapsed >= Duration::from_secs(3), "{at}: {elapsed:?}");
+    }
     daemon.stop();
 }
 

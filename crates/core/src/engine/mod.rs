@@ -76,7 +76,7 @@ pub use promises::Feasibility;
 pub use request_budgets::{Holdings, PayloadBounds, PayloadMemory};
 pub use tidegate_base::device::{DeviceSpec, DeviceStats};
 pub use transfers::{Transfers, TransfersMut};
-pub use vms::{Vms, VmsMut};
+pub use vms::{LimitId, Vms, VmsMut};
 
 use crate::attainment::{Attainments, Dues};
 use crate::interference::Interference;

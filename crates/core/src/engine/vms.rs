@@ -2,6 +2,9 @@
 //! removing.
 
 mod disk_limits;
+mod limit_use;
+
+pub use limit_use::LimitId;
 
 use super::disk_limits as limits;
 use super::disks::DiskSpec;

@@ -24,6 +24,7 @@ mod fifo;
 mod fit;
 mod hung;
 mod interference;
+mod limit_use;
 mod limits;
 mod lottery;
 mod makespan;

@@ -23,7 +23,7 @@ use super::persistence::learnt_identity_key;
 use super::shared::Shared;
 use super::transfers::DeviceTransfers;
 use crate::attainment_record::{self, Records};
-use crate::command::{Command, ControlError, LearntDeviceState};
+use crate::command::{Command, ControlError, HandOverStep, LearntDeviceState};
 use crate::storage_identity::IdentitySource;
 use crate::store::{Change, Store, StoreError};
 use crate::takeover::DeviceState;
@@ -179,8 +179,8 @@ async fn collect_all(shared: &Shared) -> Vec<LearntSnapshot> {
     learnt
 }
 
-/// Returns what was learnt of all devices, attainment and running transfers, for another daemon. Of
-/// a device that does not answer in time, what was learnt is left out, and transfers are not.
+/// Returns what was learnt of all devices, attainment, running transfers and the use of limits, for
+/// another daemon. Of a device that does not answer in time, only what was learnt is left out.
 ///
 /// # Errors
 /// If an event loop has ended.
@@ -191,9 +191,13 @@ pub(super) async fn states(shared: &Shared) -> Result<Vec<DeviceState>, ControlE
         let transfers = shared.devices.ask(device, export).await?;
         let transfers = transfers.into_iter();
         let transfers = transfers.map(|(vm, transfer)| (vm, transfer.words()));
+        let export = |reply| Command::HandOver(HandOverStep::ExportLimitUse { reply });
+        let (at, limits) = shared.devices.ask(device, export).await?;
         let mut state = DeviceState {
             device: shared.devices.name(device).to_owned(),
             transfers: transfers.collect(),
+            limits: limits.into_iter().map(Into::into).collect(),
+            limits_at: at.0,
             ..DeviceState::default()
         };
         let learnt = timeout(ANSWER_TIMEOUT, collect(shared, device)).await;

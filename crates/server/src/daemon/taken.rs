@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::learnt_state::Blob;
+use tidegate_core::time::Nanos;
 use tokio::task::spawn_blocking;
 
 use super::disk_limits::DiskLimits;
@@ -16,7 +17,7 @@ use super::shared::Shared;
 use super::{give, hand_over_disks, handed_connections, persistence};
 use crate::attainment_record;
 use crate::backing::memory;
-use crate::command::{Command, HandedConnection, LearntDeviceState};
+use crate::command::{Command, HandOverStep, HandedConnection, LearntDeviceState};
 use crate::config::{self, Config, VmConfig};
 use crate::frontend::nbd;
 use crate::listener::InheritedSockets;
@@ -427,4 +428,10 @@ fn import(shared: &Shared, state: &DeviceState) {
     }
     let at = Timestamp::now();
     send(Command::ResumeTransfers { transfers, at });
+    let limits = state.limits.iter().cloned().map(Into::into).collect();
+    let at = Nanos(state.limits_at);
+    send(Command::HandOver(HandOverStep::ImportLimitUse {
+        at,
+        limits,
+    }));
 }

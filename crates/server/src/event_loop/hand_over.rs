@@ -9,7 +9,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Loop, Phase, respond};
+use super::{Loop, Phase, limit_use, respond};
 use crate::command::{HandOverStep, HandedConnection, NewConnection};
 use crate::ring::FileId;
 
@@ -55,6 +55,8 @@ pub(super) fn step(event_loop: &mut Loop, step: HandOverStep) {
             });
             respond(reply, clients.collect());
         }
+        HandOverStep::ExportLimitUse { reply } => respond(reply, limit_use::export(event_loop)),
+        HandOverStep::ImportLimitUse { at, limits } => limit_use::import(event_loop, at, &limits),
         HandOverStep::Begin { handed } => begin(event_loop, handed),
         // Connections that were not sent off yet are sent as they come to rest.
         HandOverStep::Resume => {

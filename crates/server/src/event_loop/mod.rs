@@ -35,6 +35,7 @@ mod hand_over_tests;
 mod hung_tests;
 mod learnt_state;
 mod limit_changes;
+mod limit_use;
 #[cfg(test)]
 mod merge_tests;
 #[cfg(test)]

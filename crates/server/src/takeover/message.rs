@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_nbd::{ReplyStyle, TransmissionState};
 
+use super::limit_state::LimitState;
+
 /// Version of the hand-over. Both daemons must have the same.
 pub const FORMAT: u32 = 2;
 /// First bytes of a message.
@@ -227,6 +229,12 @@ pub(crate) struct DeviceState {
     pub(crate) attainment: Vec<u8>,
     /// Running deadline transfers by name of the VM, in the form of the store.
     pub(crate) transfers: Vec<(String, String)>,
+    /// Use of limits. Absent in a state of earlier builds: limits begin anew.
+    #[serde(default)]
+    pub(crate) limits: Vec<LimitState>,
+    /// Monotonic time in nanoseconds at which limits were used up as far as that.
+    #[serde(default)]
+    pub(crate) limits_at: u64,
 }
 
 /// NBD connection at rest. Its bytes follow those of the connection before it.

@@ -19,6 +19,7 @@
 mod channel;
 mod error;
 mod lifeline;
+mod limit_state;
 mod message;
 mod taking;
 #[cfg(test)]

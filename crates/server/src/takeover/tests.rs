@@ -182,6 +182,8 @@ fn what_the_first_build_with_this_format_sends_is_understood() {
     let (Message::State(state), mut parts) = next() else {
         panic!("then the state");
     };
+    // A field that came later: without it limits begin anew.
+    assert!(state.devices[0].limits.is_empty());
     let [(vm, transfer)] = &state.devices[0].transfers[..] else {
         panic!("one transfer: {state:?}");
     };

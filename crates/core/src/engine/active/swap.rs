@@ -15,17 +15,26 @@ impl ActivePolicy {
         view: &View,
         vms: &[VmId],
     ) -> Vec<Consumed> {
-        let consumed = |&vm: &VmId| {
-            // At most one role keeps limits; without one the debts of an earlier policy still hold.
-            let of_regulator = self.roles.regulator.consumed(view, vm);
-            let of_policy = of_regulator.or(self.roles.dispatcher.consumed(view, vm));
-            of_policy.or(self.spent_before.consumed(view.queues.now, vm).debts())
-        };
-        let all: Vec<Consumed> = vms.iter().map(consumed).collect();
+        let all: Vec<Consumed> = vms.iter().map(|&vm| self.consumed(view, vm)).collect();
         for (&vm, consumed) in vms.iter().zip(&all) {
             self.spent_before.adopt(view.queues.now, vm, consumed);
         }
         all
+    }
+
+    /// Returns the debts of a VM under its limits.
+    pub(in crate::engine) fn consumed(&self, view: &View, vm: VmId) -> Consumed {
+        // At most one role keeps limits; without one the debts of an earlier policy still hold.
+        let of_regulator = self.roles.regulator.consumed(view, vm);
+        let of_policy = of_regulator.or(self.roles.dispatcher.consumed(view, vm));
+        of_policy.or(self.spent_before.consumed(view.queues.now, vm).debts())
+    }
+
+    /// Has a VM owe what it owed elsewhere, in this policy and in those that follow.
+    pub(in crate::engine) fn adopt(&mut self, view: &View, vm: VmId, consumed: &Consumed) {
+        self.spent_before.adopt(view.queues.now, vm, consumed);
+        self.roles.regulator.adopt(view, vm, consumed);
+        self.roles.dispatcher.adopt(view, vm, consumed);
     }
 
     /// Puts another policy in force, for `slots` VM slots. The caller opens and creates gates, and

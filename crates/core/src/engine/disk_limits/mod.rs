@@ -18,6 +18,7 @@ mod requests;
 pub(super) use requests::{cancel, forget, hold, release_due};
 
 use crate::limit_accounts::{Charge, LimitAccount};
+use crate::roles::Consumed;
 use crate::slots::state;
 use crate::view::{Requests, moved_by};
 use std::collections::VecDeque;
@@ -225,6 +226,36 @@ impl DiskLimits {
         shared.account.set(now, limit);
         self.arm_shared(now, id.index);
         true
+    }
+
+    /// Returns the part of a disk's own limit that is used up at `now`; `None`: it has none.
+    pub(super) fn own_consumed(&self, now: Nanos, disk: u32) -> Option<Consumed> {
+        let account = self.disk(disk)?.own.as_ref()?;
+        Some(account.consumed(now))
+    }
+
+    /// Returns the part of a shared limit that is used up at `now`; `None`: there is none of this
+    /// handle.
+    pub(super) fn shared_consumed(&self, now: Nanos, id: SharedLimitId) -> Option<Consumed> {
+        let shared = self.shared.get(id.index, id.generation)?;
+        Some(shared.account.consumed(now))
+    }
+
+    /// Has a disk's own limit, if there is one, owe what was owed elsewhere.
+    pub(super) fn adopt_own(&mut self, now: Nanos, disk: u32, consumed: &Consumed) {
+        let of_disk = self.disks.get_mut(disk as usize).and_then(Option::as_mut);
+        if let Some(account) = of_disk.and_then(|of_disk| of_disk.own.as_mut()) {
+            account.adopt(now, consumed);
+            self.rearm(now, disk);
+        }
+    }
+
+    /// Has a shared limit, if there is one of this handle, owe what was owed elsewhere.
+    pub(super) fn adopt_shared(&mut self, now: Nanos, id: SharedLimitId, consumed: &Consumed) {
+        if let Some(shared) = self.shared.get_mut(id.index, id.generation) {
+            shared.account.adopt(now, consumed);
+            self.arm_shared(now, id.index);
+        }
     }
 
     /// Removes a shared limit that no disk has. Returns false if a disk has it, or there is none of

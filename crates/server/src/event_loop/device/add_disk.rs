@@ -20,7 +20,7 @@ pub(in super::super) struct SharedLimit {
     /// Name, and the limit in force.
     pub(in super::super) config: LimitGroup,
     /// Handle in the engine.
-    id: SharedLimitId,
+    pub(in super::super) id: SharedLimitId,
 }
 
 impl Device {
