@@ -319,13 +319,27 @@ pub fn format_bandwidth(bytes_per_second: u64) -> String {
 /// Formats a bandwidth in bytes per second exactly, in decimal units: at most three decimals, in a
 /// smaller unit if three are not enough (`"1048.577 kB/s"`).
 pub(crate) fn format_decimal_bandwidth(bytes_per_second: u64) -> String {
-    let exact = |(scale, _): &&(u64, &str)| {
-        bytes_per_second >= *scale && bytes_per_second.is_multiple_of(scale / 1_000)
-    };
     // GB/s is the largest unit: 1000 GB/s is read more easily than 1 TB/s.
-    match DECIMAL.iter().skip(1).find(exact) {
-        Some((scale, unit)) => format!("{}/s", decimals(bytes_per_second, *scale, unit)),
+    match exact_unit(bytes_per_second, &DECIMAL[1..]) {
+        Some((scale, unit)) => format!("{}/s", decimals(bytes_per_second, scale, unit)),
         None => format!("{bytes_per_second} B/s"),
+    }
+}
+
+/// Returns the largest of `units`, which stand in descending order, in which `value` is at least 1
+/// and has at most three decimals; `None`: there is none.
+fn exact_unit(value: u64, units: &[(u64, &'static str)]) -> Option<(u64, &'static str)> {
+    let is_exact =
+        |(scale, _): &&(u64, &str)| value >= *scale && value.is_multiple_of(scale / 1_000);
+    units.iter().find(is_exact).copied()
+}
+
+/// Formats a duration exactly, in units up to seconds: at most three decimals, in a smaller unit if
+/// three are not enough (`"1500.25 ms"`). For text that is read back as the same duration.
+pub fn exact_duration(span: Nanos) -> String {
+    match exact_unit(span.0, &TIME) {
+        Some((scale, unit)) => decimals(span.0, scale, unit),
+        None => format!("{} ns", span.0),
     }
 }
 
@@ -565,6 +579,16 @@ mod tests {
         fn decimal_bandwidths_are_exact(n: u64, by in 0_u32..63, zeroes in 0_u32..12) {
             let n = (n >> by) / 10_u64.pow(zeroes) * 10_u64.pow(zeroes);
             prop_assert_eq!(parse_bandwidth(&format_decimal_bandwidth(n)), Ok(n));
+        }
+
+        #[test]
+        fn durations_that_are_read_back_are_exact(n: u64, by in 0_u32..63, zeroes in 0_u32..12) {
+            let n = Nanos((n >> by) / 10_u64.pow(zeroes) * 10_u64.pow(zeroes));
+            prop_assert_eq!(parse_duration(&exact_duration(n)), Ok(n));
+            // For people, too, where no more decimals are needed.
+            if parse_duration(&format_duration(n)) == Ok(n) {
+                prop_assert_eq!(exact_duration(n), format_duration(n));
+            }
         }
 
         #[test]

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
 use tidegate_core::time::Nanos;
-use tidegate_units::format_duration;
+use tidegate_units::exact_duration;
 
 use super::part::{FlagInfo, NoneMeans, Promise};
 use super::rate;
@@ -159,7 +159,7 @@ pub fn view(limit: &Limit) -> serde_json::Value {
             "total": rate::view(&burst.total),
             "read": rate::view(&burst.read),
             "write": rate::view(&burst.write),
-            "length": format_duration(burst.length),
+            "length": exact_duration(burst.length),
         })
     });
     json!({
@@ -214,7 +214,7 @@ fn burst_in_a_line(objective: &Objective) -> Option<String> {
     let burst = objective.limit.burst.as_ref()?;
     let rates = [&burst.total, &burst.read, &burst.write];
     let rates: Vec<_> = rates.into_iter().filter_map(rate::text).collect();
-    let length = format_duration(burst.length);
+    let length = exact_duration(burst.length);
     Some(format!("{} for {length}", rates.join("; ")))
 }
 
@@ -276,4 +276,64 @@ fn burst(field: &Field<'_>, base: Option<Burst>) -> Option<Option<Burst>> {
         return None;
     }
     Some(Some(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_core::objective::OpsRate;
+
+    use super::super::{merge, to_json};
+    use super::*;
+
+    fn rates() -> impl Strategy<Value = Rate> {
+        let per_s = (1..10_000_000_u64, proptest::option::of(1..1_000_000_u32));
+        let ops = per_s.prop_map(|(per_s, norm)| OpsRate { per_s, norm });
+        let bytes = 1..1_000_000_000_000_u64;
+        (proptest::option::of(ops), proptest::option::of(bytes))
+            .prop_map(|(ops, bytes_per_s)| Rate { ops, bytes_per_s })
+    }
+
+    proptest! {
+        /// Takeovers and the store have objectives as text.
+        #[test]
+        fn limits_and_latencies_that_are_shown_are_read_back_as_they_are(
+            [total, read, write] in [rates(), rates(), rates()],
+            length in 1_000_000..=HOUR.0,
+            zeroes in 0_u32..7,
+            latency in 1_000..HOUR.0,
+        ) {
+            let length = Nanos(length / 10_u64.pow(zeroes) * 10_u64.pow(zeroes));
+            let twice = |rate: Rate| Rate {
+                ops: rate.ops.map(|ops| OpsRate { per_s: 2 * ops.per_s, ..ops }),
+                bytes_per_s: rate.bytes_per_s.map(|bytes| 2 * bytes),
+            };
+            let bursting = |total, read, write| Limit {
+                total,
+                read,
+                write,
+                burst: Some(Burst {
+                    total: twice(total),
+                    read: twice(read),
+                    write: twice(write),
+                    length,
+                }),
+            };
+            let limits = [
+                Limit { read, ..Limit::NONE },
+                bursting(total, Rate::NONE, Rate::NONE),
+                bursting(Rate::NONE, read, write),
+            ];
+            for mut limit in limits {
+                // A burst without a rate is none.
+                let rates = [limit.total, limit.read, limit.write];
+                limit.burst = limit.burst.filter(|_| rates.iter().any(|rate| !rate.is_none()));
+                let latency = Some(Nanos(latency));
+                let objective = Objective { limit, latency, ..Objective::default() };
+                let shown = to_json(&objective);
+                let read = merge(&Objective::default(), &shown).map_err(|error| error.to_string());
+                prop_assert_eq!(read, Ok(objective), "{}", shown);
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::other_systems;
 use serde_json::{Map, Value, json};
 use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::time::Nanos;
-use tidegate_units::format_duration;
+use tidegate_units::exact_duration;
 
 use super::expects::{self, EXPECTS};
 use super::group::{self, GROUP, GROUP_NAME};
@@ -126,10 +126,10 @@ pub const PARTS: [ObjectivePart; 8] = [
             let latency = read_or_none(field, |field| field.number(&LATENCY).map(Nanos));
             store_if_valid(latency, &mut new.latency)
         },
-        view: |objective| objective.latency.map(format_duration).into(),
+        view: |objective| objective.latency.map(exact_duration).into(),
         promises: &[Promise {
             name: "latency",
-            view: |objective| objective.latency.map(format_duration),
+            view: |objective| objective.latency.map(exact_duration),
             is_enforced: |policy| policy.latency,
         }],
         flags: &[FlagInfo::new(
