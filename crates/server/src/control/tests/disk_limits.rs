@@ -74,6 +74,50 @@ async fn a_change_that_cannot_be_persisted_changes_nothing() {
     }
 }
 
+/// Returns the limit of a VM's disk and the limit group whose limit it shares.
+async fn limits_of(plane: &Pretended, vm: &str) -> (Value, Value) {
+    let (_, vm) = ask(plane, "GET", &format!("/v1/vms/{vm}"), "").await;
+    let disk = &vm["disks"][0];
+    (disk["limit"]["total"].clone(), disk["limit_group"].clone())
+}
+
+#[tokio::test]
+async fn both_limits_of_a_disk_are_changed_and_persisted_or_neither_is() {
+    let plane = Pretended::new();
+    let disk = json!({ "size": "1 GiB", "limit": "9 IOPS", "limit_group": "logs" });
+    let added = json!({ "device": "disk0", "disk": [disk] }).to_string();
+    let before = || (json!("9 IOPS"), json!("logs"));
+    let good = json!({ "limit": { "total": "8 IOPS" }, "limit_group": "none" });
+    let unknown_group = json!({ "limit": { "total": "8 IOPS" }, "limit_group": "log" });
+    let bad_limit = json!({ "limit": { "total": "8 miles" }, "limit_group": "none" });
+    let is_stored = |vm: &str| {
+        let stored = plane.stored.lock().expect("no test thread has panicked");
+        stored.contains_key(vm)
+    };
+    let full = simulated_daemon::NAME_THAT_CANNOT_BE_STORED;
+    for (name, change, status) in [
+        ("brief", &unknown_group, 422),
+        ("brief", &bad_limit, 422),
+        (full, &good, 500),
+        (full, &unknown_group, 422),
+    ] {
+        let vm = format!("/v1/vms/{name}");
+        let (status_of_vm, answer) = ask(&plane, "PUT", &vm, &added).await;
+        assert!(status_of_vm.is_success(), "{answer}");
+        let path = format!("{vm}/disks/{name}/limits?persist=true");
+        let (found, answer) = ask(&plane, "PATCH", &path, &change.to_string()).await;
+        assert_eq!(found.as_u16(), status, "{name}, {change}: {answer}");
+        assert_eq!(limits_of(&plane, name).await, before(), "{name}, {change}");
+        assert!(!is_stored(name), "{name}, {change}");
+    }
+    let path = "/v1/vms/brief/disks/brief/limits?persist=true";
+    let (found, answer) = ask(&plane, "PATCH", path, &good.to_string()).await;
+    assert_eq!(found, StatusCode::OK, "{answer}");
+    let now = limits_of(&plane, "brief").await;
+    assert_eq!(now, (json!("8 IOPS"), Value::Null));
+    assert!(is_stored("brief"));
+}
+
 #[tokio::test]
 async fn a_limit_that_disks_share_is_changed() {
     let plane = Pretended::new();
