@@ -93,9 +93,10 @@ pub struct VmFacts {
     /// it; other files do not tell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduled: bool,
-    /// True if disks have limits, their own or shared ones, which recordings do not have. Dumps of
-    /// a daemon have it, as at the time of the dump, and recordings of simulations; other files do
-    /// not tell.
+    /// True if disks have limits, their own or shared ones, which recordings do not have. A
+    /// daemon's recordings have it as it was when they began, or when the VM was added; its dumps
+    /// also have it of VMs with such limits at the time of the dump. Files of earlier builds do not
+    /// tell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disk_limits: bool,
     /// Objective in force.

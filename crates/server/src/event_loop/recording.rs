@@ -128,12 +128,16 @@ pub(super) fn policy_changed(event_loop: &mut Loop) {
 fn vm_facts(event_loop: &Loop, at: usize) -> VmFacts {
     let vm = &event_loop.vms[at];
     let disks = vm.disks.iter().map(|&disk| disk_facts(event_loop, disk));
+    let is_limited = |disk: &usize| {
+        let disk = &event_loop.device.disks[*disk].disk;
+        !disk.limit.is_none() || disk.limit_group.is_some()
+    };
     VmFacts {
         number: 0,
         name: vm.name.clone(),
         background: event_loop.engine.view().is_background(vm.id),
         scheduled: false,
-        disk_limits: false,
+        disk_limits: vm.disks.iter().any(is_limited),
         objective: objective_view(event_loop.engine.vms().objective(vm.id)),
         disks: disks.collect(),
     }

@@ -32,7 +32,8 @@ pub(crate) struct Range {
 pub(crate) struct Unrecorded {
     /// VMs that have a schedule.
     pub(crate) scheduled: BTreeSet<String>,
-    /// VMs whose disks have limits, their own or shared ones.
+    /// VMs whose disks have limits, their own or shared ones. Files know those whose disks had some
+    /// when the recording began.
     pub(crate) disk_limits: BTreeSet<String>,
 }
 
@@ -442,7 +443,7 @@ impl Open {
         session.vms.insert(vm.number, number);
         vm.number = number;
         vm.scheduled = self.unrecorded.scheduled.contains(&vm.name);
-        vm.disk_limits = self.unrecorded.disk_limits.contains(&vm.name);
+        vm.disk_limits |= self.unrecorded.disk_limits.contains(&vm.name);
         self.vms.push(number);
         for disk in &mut vm.disks {
             disk.number = self.number_disk(session, disk.number);

@@ -33,6 +33,7 @@ fn header(started_unix_ns: u64) -> Header {
     let vm = |number: u32, name: &str| VmFacts {
         number,
         name: name.to_owned(),
+        disk_limits: name == "backup",
         disks: vec![DiskFacts {
             number,
             name: name.to_owned(),

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::request::{IoError, Op};
 use tidegate_nbd::Command;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_recording::{Change, Recording, Request};
-use tidegate_server::config::{Config, DeviceKind, RecordingConfig};
+use tidegate_server::config::{Config, DeviceKind, LimitGroup, RecordingConfig};
 use tidegate_server::daemon::DeviceRecordings;
 
 use crate::common::process::{Process, served_directory, wait_for_end_of_test};
@@ -264,6 +264,34 @@ async fn a_recording_begins_and_ends_while_the_device_is_served() {
     assert_eq!(as_sent(&first.requests), sorted(sent));
     assert_eq!(as_sent(&second.requests), sorted(again));
     assert!(first.is_whole() && second.is_whole());
+}
+
+#[test]
+fn a_recording_tells_which_vms_have_limits_of_disks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = recorded(dir.path());
+    let limit = Limit {
+        total: Rate::iops(1000),
+        ..Limit::NONE
+    };
+    let name = "logs".to_owned();
+    config.devices[0].limit_groups = vec![LimitGroup { name, limit }];
+    let with = |name: &str, limit: Limit, group: Option<&str>| {
+        let mut disk = disk(name, None, MIB);
+        (disk.limit, disk.limit_group) = (limit, group.map(str::to_owned));
+        vm(name, 0, vec![disk])
+    };
+    config.vms.push(with("own", limit, None));
+    config.vms.push(with("shared", Limit::NONE, Some("logs")));
+    let server = Server::start(config);
+    server
+        .connect("disk")
+        .send(request(Command::Flush, 1, 0, 0), &[]);
+    server.stop().expect("it ends in order");
+    let recording = read(&files(dir.path())[0]);
+    let vms = recording.header.vms.iter();
+    let limited: Vec<_> = vms.map(|vm| (vm.name.as_str(), vm.disk_limits)).collect();
+    assert_eq!(limited, [("disk", false), ("own", true), ("shared", true)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
