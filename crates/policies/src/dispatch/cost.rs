@@ -311,6 +311,13 @@ impl CostModel {
     /// once for each I/O, in the order of their starts.
     #[inline(always)]
     pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) -> u64 {
+        self.charge_by(view, io, false)
+    }
+
+    /// Returns the cost as [`CostModel::charge`] does. `positions`: the device positions for the
+    /// I/O even if it continues its VM's last one.
+    #[inline(always)]
+    pub(super) fn charge_by(&mut self, view: &View, io: &DeviceIo, positions: bool) -> u64 {
         let bytes = moved(view, io.op, io.len);
         if self.params.by != CostBy::DeviceTime {
             if !self.streams.is_empty() && bytes > 0 {
@@ -323,7 +330,10 @@ impl CostModel {
             return self.time.flush();
         }
         let (vm, direction) = (io.vm.index(), Direction::for_op(io.op));
-        let access = self.access(vm, io.addr);
+        let access = match positions {
+            true => Access::Random,
+            false => self.access(vm, io.addr),
+        };
         let last = &mut self.last[direction as usize];
         if (last.0, last.1) != (access, bytes) {
             *last = (access, bytes, self.time.cost(direction, access, bytes));

@@ -3,12 +3,13 @@
 
 use crate::common::{run, vm};
 
-/// A hard disk under the default policy, with a VM for each objective and workload, 60 s after 10 s
-/// of warm-up.
-fn disk_with(vms: &[(&str, &str, &str)]) -> String {
-    let mut text = "duration = \"70 s\"\nwarm_up = \"10 s\"\n[[device]]\nname = \"disk\"\n\
-                    model = \"hdd-7200-1tb\"\n"
-        .to_owned();
+/// A hard disk of a model under the default policy, with a VM for each objective and workload, 60 s
+/// after 10 s of warm-up.
+fn disk_with(model: &str, vms: &[(&str, &str, &str)]) -> String {
+    let mut text = format!(
+        "duration = \"70 s\"\nwarm_up = \"10 s\"\n[[device]]\nname = \"disk\"\n\
+         model = \"{model}\"\n"
+    );
     for (name, objective, workload) in vms {
         text += &format!(
             "[[vm]]\nname = \"{name}\"\ndisk = [{{ size = \"100 GiB\" }}]\nobjective = {{ \
@@ -18,9 +19,14 @@ fn disk_with(vms: &[(&str, &str, &str)]) -> String {
     text
 }
 
-/// Returns the IOPS of each VM.
+/// Returns the IOPS of each VM on a disk without a write cache.
 fn iops<const N: usize>(vms: [(&str, &str, &str); N]) -> [f64; N] {
-    let report = run(&disk_with(&vms));
+    iops_on("hdd-7200-1tb", vms)
+}
+
+/// Returns the IOPS of each VM on a disk of a model.
+fn iops_on<const N: usize>(model: &str, vms: [(&str, &str, &str); N]) -> [f64; N] {
+    let report = run(&disk_with(model, &vms));
     vms.map(|(name, ..)| vm(&report, name).rates.iops)
 }
 
@@ -77,18 +83,52 @@ fn a_log_that_waits_for_rotations_does_not_keep_the_disk_to_itself() {
     assert!(written >= 40.0, "{written} IOPS");
 }
 
+/// Four logs and a random writer of the same weight.
+const LOGS_BESIDE_A_WRITER: [(&str, &str, &str); 5] = {
+    let log = "rw = \"write\", bs = \"16 KiB\", iodepth = 1";
+    [
+        ("log1", "", log),
+        ("log2", "", log),
+        ("log3", "", log),
+        ("log4", "", log),
+        (
+            "writer",
+            "",
+            "rw = \"randwrite\", bs = \"16 KiB\", iodepth = 32",
+        ),
+    ]
+};
+
+#[test]
+fn logs_that_wait_for_rotations_are_charged_for_them() {
+    let [logs @ .., written] = iops(LOGS_BESIDE_A_WRITER);
+    // A fifth of the disk is some 20 writes of 8 to 12 ms, for each of them.
+    assert!(logs.iter().all(|&log| log >= 10.0), "{logs:?} IOPS");
+    assert!(written >= 15.0, "{written} IOPS");
+}
+
+#[test]
+fn logs_that_a_cache_takes_are_not_charged_for_rotations() {
+    let [logs @ .., written] = iops_on("hdd-7200-1tb-cached", LOGS_BESIDE_A_WRITER);
+    assert!(logs.iter().all(|&log| log >= 150.0), "{logs:?} IOPS");
+    assert!(written >= 50.0, "{written} IOPS");
+}
+
 #[test]
 fn a_latency_objective_costs_a_disk_of_unknown_costs_no_more_than_it_needs() {
     let etcd = "rw = \"write\", bs = \"4 KiB\", fsync = 1, rate_iops = \"2 IOPS\"";
     let worker = "rw = \"randrw\", rwmixread = 50, bs = \"64 KiB\", iodepth = 16";
-    let report = run(&disk_with(&[
-        (
-            "etcd",
-            "reservation = \"6 IOPS\", latency = \"300 ms\"",
-            etcd,
-        ),
-        ("worker", "", worker),
-    ]));
+    let report = run(&disk_with(
+        "hdd-7200-1tb",
+        &[
+            (
+                "etcd",
+                "reservation = \"6 IOPS\", latency = \"300 ms\"",
+                etcd,
+            ),
+            ("worker", "", worker),
+        ],
+    ));
     let p99_ns = vm(&report, "etcd").rates.latency_p99_ns;
     assert!(p99_ns.is_some_and(|p99| p99 <= 300_000_000), "{p99_ns:?}");
     // 133 with one I/O in flight.

@@ -11,6 +11,7 @@
 //! to [`PAUSE_MAX`], as CFQ and BFQ idle for a queue: without that, each of its requests would cost
 //! two seeks.
 
+use super::stay::Stream;
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
 
@@ -29,8 +30,7 @@ struct Absence {
     since: Nanos,
     /// Time at which the last I/O of the VM came back; `None`: I/Os are in flight.
     answered: Option<Nanos>,
-    /// The VM's last I/O continued an earlier one.
-    stream: bool,
+    stream: Stream,
 }
 
 impl Absence {
@@ -47,7 +47,7 @@ impl Absence {
     fn waited_for_until(&self, favoured: bool) -> Option<Nanos> {
         match self.answered {
             None => Some(self.since + ABSENCE_WAIT_MAX),
-            Some(answered) => (favoured && self.stream).then_some(answered + PAUSE_MAX),
+            Some(answered) => (favoured && self.stream.flows).then_some(answered + PAUSE_MAX),
         }
     }
 }
@@ -63,9 +63,8 @@ impl Absent {
         Absent(Vec::with_capacity(vms))
     }
 
-    /// Records that nothing of a VM waits any more, while I/Os of it are in flight. `stream`: its
-    /// last I/O continued an earlier one.
-    pub(super) fn record_absence(&mut self, view: &View, slot: usize, stream: bool) {
+    /// Records that nothing of a VM waits any more, while I/Os of it are in flight.
+    pub(super) fn record_absence(&mut self, view: &View, slot: usize, stream: Stream) {
         if self.0.len() == self.0.capacity() {
             self.0.retain(|absence| absence.holds(view));
         }
@@ -144,7 +143,7 @@ impl Absent {
     }
 
     /// Returns the first VM with I/Os in flight for which `is_far_behind`, told its slot and
-    /// whether it is a stream, is true.
+    /// whether its last I/O continued an earlier one, is true.
     pub(super) fn find_in_flight(
         &self,
         view: &View,
@@ -152,7 +151,7 @@ impl Absent {
     ) -> Option<usize> {
         let in_flight = |absence: &&Absence| absence.answered.is_none() && absence.holds(view);
         (self.0.iter().filter(in_flight))
-            .find(|absence| is_far_behind(absence.slot, absence.stream))
+            .find(|absence| is_far_behind(absence.slot, absence.stream.continued))
             .map(|absence| absence.slot)
     }
 }

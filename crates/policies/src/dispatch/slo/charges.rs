@@ -12,11 +12,12 @@ impl Slo {
     #[inline(never)]
     pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) {
         let (now, slot) = (view.now(), io.vm.index());
-        let mut cost = self.cost.charge(view, io);
+        let positions = view.device().seeks && self.turns.waits_for_rotation(view, io);
+        let mut cost = self.cost.charge_by(view, io, positions);
         if view.device().seeks && io.op != Op::Flush {
             let bytes = moved(view, io.op, io.len);
-            let continued = self.turns.push(slot, io.addr, bytes);
-            if continued && !self.by_time {
+            let flows = self.turns.push(slot, io.addr, bytes, positions);
+            if flows && !self.by_time {
                 cost = self.cost.continued(bytes, MIN_IO_COST);
             }
         }

@@ -489,15 +489,19 @@ impl Slo {
         }
     }
 
-    /// Takes in the end of an I/O.
+    /// Takes in the end of an I/O, which was at the device for `took`.
     #[inline]
-    fn end(&mut self, view: &View, io: &DeviceIo) {
+    fn end(&mut self, view: &View, io: &DeviceIo, took: Nanos) {
         if view.is_background(io.vm) {
             return self.background.ended();
         }
         if view.device().seeks {
+            let slot = io.vm.index();
             self.at_disk.ended(io.id);
-            self.end_turn(view, io.vm.index());
+            if io.op == Op::Write && view.in_flight(io.vm) == 0 {
+                self.turns.record_lone_write(view, slot, took);
+            }
+            self.end_turn(view, slot);
         } else {
             self.write_pace.ended(view.now(), io.id);
         }
@@ -540,7 +544,7 @@ impl Dispatcher for Slo {
     fn on_event(&mut self, view: &View, event: &Event) {
         match *event {
             Event::Started(io) => self.charge(view, io),
-            Event::Ended { io, .. } => self.end(view, io),
+            Event::Ended { io, took, .. } => self.end(view, io, took),
             _ => self.on_rare_event(view, event),
         }
     }

@@ -30,21 +30,27 @@ impl Stay {
     }
 }
 
-/// End of a VM's last I/O, and whether that one continued the one before.
+/// End of a VM's last I/O, and how that one followed the one before.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
     /// Address at which the VM's last I/O ended.
     end: u64,
     /// The last I/O began where the one before it ended.
     pub(super) continued: bool,
+    /// The last I/O continued the one before it, and the disk need not position for that.
+    pub(super) flows: bool,
+    /// The VM's last write that had no other I/O of the VM beside it ended in a cache of the disk.
+    pub(super) ends_in_cache: bool,
 }
 
 impl Stream {
-    /// Adds an I/O of `bytes` at `addr`, and returns whether it continues the last one.
-    pub(super) fn push(&mut self, addr: u64, bytes: u32) -> bool {
+    /// Adds an I/O of `bytes` at `addr`, and returns whether it continues the last one without a
+    /// positioning. `positions`: the disk positions for it even if it continues the last one.
+    pub(super) fn push(&mut self, addr: u64, bytes: u32, positions: bool) -> bool {
         self.continued = addr == self.end;
+        self.flows = self.continued && !positions;
         self.end = addr + u64::from(bytes);
-        self.continued
+        self.flows
     }
 }
 
@@ -55,11 +61,13 @@ mod tests {
     #[test]
     fn a_stream_is_continued_where_its_last_io_ended() {
         let mut stream = Stream::default();
-        assert!(!stream.push(4096, 512));
-        assert!(stream.push(4608, 1024));
-        assert!(stream.push(5632, 512));
-        assert!(!stream.push(5632, 512), "the same again");
+        assert!(!stream.push(4096, 512, false));
+        assert!(stream.push(4608, 1024, false));
+        assert!(stream.push(5632, 512, false));
+        assert!(!stream.push(5632, 512, false), "the same again");
         assert!(!stream.continued);
+        assert!(!stream.push(6144, 512, true), "with a positioning");
+        assert!(stream.continued && !stream.flows);
     }
 
     #[test]

@@ -7,21 +7,26 @@
 //! - VMs that are ahead of an absent VM use the lower half of the disk's queue only.
 //! - A VM that the disk passed over is *favoured* until it has its share again: VMs ahead of it are
 //!   held back. While the favoured VM is a stream with some of its turn left, all others are. Time
-//!   for which others are held back is charged to it, beyond the costs of its I/Os: a log that
-//!   waits for a rotation with every write would otherwise keep the disk to itself for a share that
-//!   it never reaches.
+//!   for which others are held back is charged to it, beyond the costs of its I/Os.
+//! - A log that writes one block after the other, and waits for each, is no such stream: the head
+//!   has passed the place of its next write when that comes. Without a write cache each costs it a
+//!   positioning, and nothing is held back between two of them.
 //! - While a deadline transfer that is behind its rate is absent, I/Os by share use at most
 //!   [`TRANSFER_BESIDE_IOS_MAX`] places of the queue.
 
 use super::absent::Absent;
 use super::shares::Shares;
 use super::stay::Stream;
+use tidegate_base::request::{DeviceIo, Op};
 use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
 
 /// Number of I/Os in flight from which on no further I/O is started by share while a deadline
 /// transfer behind its rate is absent.
 const TRANSFER_BESIDE_IOS_MAX: u32 = 4;
+/// Part of a positioning below which a write ended in a cache of the disk: some 1.5 ms. The rest of
+/// a rotation is rarely that short.
+const CACHED_WRITE_PART: u64 = 8;
 /// Maximum number of absent VMs that are recorded: the usual queue depth of a hard disk.
 const ABSENT_VMS_MAX: usize = 32;
 
@@ -116,9 +121,26 @@ impl Turns {
         }
     }
 
-    /// Adds an I/O with data to its VM's stream, and returns whether it continues the last one.
-    pub(super) fn push(&mut self, slot: usize, addr: u64, bytes: u32) -> bool {
-        self.streams[slot].push(addr, bytes)
+    /// Adds an I/O with data to its VM's stream, and returns whether it continues the last one
+    /// without a positioning. `positions`: it needs one even if it continues the last one.
+    pub(super) fn push(&mut self, slot: usize, addr: u64, bytes: u32, positions: bool) -> bool {
+        self.streams[slot].push(addr, bytes, positions)
+    }
+
+    /// Returns whether an I/O that has just started is a write that waits for the platter to come
+    /// round, although it may continue its VM's last one: nothing else of the VM is in flight, so
+    /// that the head has passed its place by now, and the disk does not end it in a cache.
+    #[inline]
+    pub(super) fn waits_for_rotation(&self, view: &View, io: &DeviceIo) -> bool {
+        io.op == Op::Write
+            && view.in_flight(io.vm) <= 1
+            && !self.streams[io.vm.index()].ends_in_cache
+    }
+
+    /// Records the time that a write took with nothing else of its VM in flight.
+    pub(super) fn record_lone_write(&mut self, view: &View, slot: usize, took: Nanos) {
+        let most = Nanos(view.device().spec.positioning.0 / CACHED_WRITE_PART);
+        self.streams[slot].ends_in_cache = took < most;
     }
 
     /// Charges the turn of a favoured VM.
@@ -150,7 +172,7 @@ impl Turns {
 
     /// Records that nothing of a VM waits any more, while I/Os of it are in flight.
     pub(super) fn record_absence(&mut self, view: &View, slot: usize) {
-        (self.absent).record_absence(view, slot, self.streams[slot].continued);
+        (self.absent).record_absence(view, slot, self.streams[slot]);
     }
 
     /// Records that an I/O of a VM came back.
@@ -226,7 +248,7 @@ impl Turns {
     ) -> Option<Nanos> {
         if let Some(favoured) = self.favoured {
             // The turn of a stream is not cut short for VMs behind it: each of its I/Os would seek.
-            let has_turn = favoured.turn_left > 0 && self.streams[favoured.slot].continued;
+            let has_turn = favoured.turn_left > 0 && self.streams[favoured.slot].flows;
             if favoured.slot == slot && has_turn {
                 return None;
             }
