@@ -94,9 +94,11 @@ const OF_SESSIONS: &[libc::c_long] = &[
 ];
 
 /// Commands of `fcntl(2)` that a session uses: copies of eventfds, their flags, which it reads,
-/// and the lock of a record of requests in flight.
+/// and the lock of a record of requests in flight. musl sets the flag of a copy once more
+/// (`F_SETFD`), for kernels that did not.
 const FCNTL_OF_SESSIONS: &[libc::c_int] = &[
     libc::F_DUPFD_CLOEXEC,
+    libc::F_SETFD,
     libc::F_GETFD,
     libc::F_GETFL,
     libc::F_OFD_SETLK,
@@ -109,11 +111,16 @@ const FCNTL_OF_SESSIONS: &[libc::c_int] = &[
 /// has not ended the process, which it does without a handler.
 const SIGNAL_THAT_IS_SET: libc::c_int = libc::SIGSEGV;
 
-/// Commands of `fcntl(2)` that an event loop uses: a copy of a descriptor for the ring, the lock
-/// of a record of requests in flight, and the check that a descriptor is open, which the standard
-/// library makes in debug builds. Others would have the kernel send signals to any process, such as
-/// `F_SETOWN`, or lease and seal files.
-const FCNTL_OF_LOOPS: &[libc::c_int] = &[libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_OFD_SETLK];
+/// Commands of `fcntl(2)` that an event loop uses: a copy of a descriptor for the ring, whose flag
+/// musl sets once more (`F_SETFD`), the lock of a record of requests in flight, and the check that a
+/// descriptor is open, which the standard library makes in debug builds. Others would have the
+/// kernel send signals to any process, such as `F_SETOWN`, or lease and seal files.
+const FCNTL_OF_LOOPS: &[libc::c_int] = &[
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_SETFD,
+    libc::F_GETFD,
+    libc::F_OFD_SETLK,
+];
 
 /// `FIONBIO` of `ioctl(2)`, whose type in `libc` depends on the C library.
 const FIONBIO: u64 = 0x5421;

@@ -238,7 +238,12 @@ fn the_commands_of_fcntl_that_an_event_loop_uses_are_allowed() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(memory_disk(dir.path()));
     let none = usize::MAX;
-    for command in [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_OFD_SETLK] {
+    for command in [
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_SETFD,
+        libc::F_GETFD,
+        libc::F_OFD_SETLK,
+    ] {
         let errno = on_loop(&server, move || {
             errno_of(libc::SYS_fcntl, [none, command as usize, 0, 0, 0, 0])
         });
