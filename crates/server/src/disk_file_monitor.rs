@@ -78,8 +78,6 @@ pub struct Watched {
     changes: AtomicU32,
     /// True if a check has not returned within [`ANSWER_TIMEOUT`].
     is_unresponsive: AtomicBool,
-    /// True if this process has created the file as it opened the disk.
-    was_created: bool,
 }
 
 impl Watched {
@@ -93,26 +91,7 @@ impl Watched {
             size: AtomicU64::new(size),
             changes: AtomicU32::new(0),
             is_unresponsive: AtomicBool::new(false),
-            was_created: false,
         }
-    }
-
-    /// Says whether this process has created the file.
-    pub(crate) fn created(self, was_created: bool) -> Watched {
-        Watched {
-            was_created,
-            ..self
-        }
-    }
-
-    /// Returns true if this process has created the file as it opened the disk.
-    pub(crate) fn was_created(&self) -> bool {
-        self.was_created
-    }
-
-    /// Returns the identity of the file, as [`sys::identity`] has it.
-    pub(crate) fn identity(&self) -> (bool, u64, u64) {
-        self.identity
     }
 
     /// Returns the path of the file as configured.

@@ -157,41 +157,6 @@ fn a_disk_that_was_resized_below_its_clients_goes_over() {
 }
 
 #[test]
-fn a_refused_daemon_removes_the_files_that_it_has_created_and_no_others() {
-    let mut daemon = one_disk("");
-    let mut client = Client::new(&daemon, "a");
-    let path = daemon.path("tidegate.toml");
-    let text = std::fs::read_to_string(&path).expect("it is there");
-    std::fs::write(daemon.path("old.raw"), []).expect("room");
-    let new = ["new", "old"].map(|disk| Backing::File.vm(disk, "1 MiB", ""));
-    // The client's export is lost: the takeover is refused once all disks are open.
-    let lost = text.replace("export = \"a\"", "export = \"other\"");
-    assert_ne!(lost, text);
-    // A directory that is no image: the daemon does not start.
-    std::fs::create_dir(daemon.path("bad.raw")).expect("room");
-    let bad = [
-        &text[..],
-        &new.concat(),
-        &Backing::File.vm("bad", "1 MiB", ""),
-    ]
-    .concat();
-    for refused in [[&lost[..], &new.concat()].concat(), bad] {
-        std::fs::write(&path, refused).expect("writable");
-        let ended = daemon.take_over();
-        assert!(ended.is_err_and(|status| !status.success()), "{ended:?}");
-        assert!(!daemon.path("new.raw").exists());
-        assert!(daemon.path("old.raw").exists(), "it existed before");
-        client.check_is_alive();
-    }
-    assert!(daemon.logged(&["it was created for a new disk"]));
-    std::fs::write(&path, [&text[..], &new.concat()].concat()).expect("writable");
-    take_over(&mut daemon);
-    assert!(daemon.path("new.raw").exists(), "it is served");
-    Client::new(&daemon, "new").check_is_alive();
-    daemon.stop();
-}
-
-#[test]
 fn a_takeover_buys_no_burst() {
     const LIMIT: &str =
         "limit = { total = \"4 IOPS\", burst = { total = \"400 IOPS\", length = \"100 ms\" } }";

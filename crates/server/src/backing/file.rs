@@ -75,7 +75,7 @@ impl FileFacts {
         config: &DiskConfig,
         (plain, file): (&File, &Arc<File>),
         (direct, in_memory): (Option<sys::DirectAlign>, bool),
-        (incoming, created, size): (bool, bool, u64),
+        (incoming, size): (bool, u64),
     ) -> io::Result<FileFacts> {
         let identity = sys::identity(&plain.metadata()?);
         let (block_device, ..) = identity;
@@ -92,7 +92,7 @@ impl FileFacts {
             durably: Durably::for_file(file, path, block_device),
             can_punch: !config.read_only && (!probing || can_punch(file, size)),
             can_zero: !config.read_only,
-            watched: Arc::new(Watched::new(path, identity, size).created(created)),
+            watched: Arc::new(Watched::new(path, identity, size)),
             errors: ErrorState::new(path.display().to_string()),
         })
     }
@@ -207,7 +207,7 @@ impl OpenFile {
         }
         let file = Arc::new(file);
         let (files, how) = ((&plain, &file), (direct, in_memory));
-        let found = FileFacts::find(path, config, files, how, (incoming, created, size));
+        let found = FileFacts::find(path, config, files, how, (incoming, size));
         let facts = found.map_err(at("inspect"))?;
         let activation = (!config.read_only)
             .then(|| {

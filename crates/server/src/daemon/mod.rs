@@ -257,7 +257,7 @@ impl Daemon {
         let files = Files::default();
         files.inherit(std::mem::take(&mut inherited.files));
         let sockets = inherited.sockets.clone();
-        let taken = taken::put_in_force(&mut config, (&store, &files), inherited, &file_vms)?;
+        let taken = taken::put_in_force(&mut config, store.as_deref(), inherited, &file_vms)?;
         if let Some(store) = &store {
             persistence::load_known_disks(store, &files);
         }

@@ -19,7 +19,6 @@ use crate::attainment_record;
 use crate::backing::memory;
 use crate::command::{Command, HandOverStep, HandedConnection, LearntDeviceState};
 use crate::config::{self, Config, VmConfig};
-use crate::event_loop::Files;
 use crate::frontend::nbd;
 use crate::listener::InheritedSockets;
 use crate::ownership::Ownership;
@@ -48,21 +47,6 @@ pub(super) struct Taken {
     sockets: InheritedSockets,
     /// Ownership of sockets and files.
     ownership: Ownership,
-    /// Files of new disks.
-    created: CreatedFiles,
-}
-
-/// Files that a daemon which takes over has created for new disks; removed with this, unless the
-/// disks have become its own.
-#[derive(Debug, Default)]
-struct CreatedFiles(Option<Files>);
-
-impl Drop for CreatedFiles {
-    fn drop(&mut self) {
-        if let Some(files) = &self.0 {
-            files.remove_created();
-        }
-    }
 }
 
 /// Returns the VMs of a configuration file as the file has them.
@@ -76,7 +60,7 @@ pub(super) fn file_vms(config: &Config) -> Vec<Value> {
 /// time of day. Returns what is to be taken over once the daemon has started.
 pub(super) fn put_in_force(
     config: &mut Config,
-    (store, files): (&Option<Arc<Store>>, &Files),
+    store: Option<&Store>,
     inherited: Inherited,
     file_vms: &[serde_json::Value],
 ) -> Result<Option<Taken>, TakeoverError> {
@@ -84,10 +68,7 @@ pub(super) fn put_in_force(
         persistence::apply_stored_objectives(store, &mut config.vms);
     }
     let taken = if inherited.is_takeover {
-        let mut taken = merge(inherited, config, file_vms)?;
-        files.begin_to_note_created();
-        taken.created = CreatedFiles(Some(files.clone()));
-        Some(taken)
+        Some(merge(inherited, config, file_vms)?)
     } else {
         None
     };
@@ -150,7 +131,6 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
         disks,
         sockets,
         ownership,
-        created: CreatedFiles::default(),
     })
 }
 
@@ -191,7 +171,6 @@ impl Taken {
         self.ownership.take();
         self.sockets.own();
         shared.disks.files().drop_inherited();
-        shared.disks.files().keep_created();
         Ok(())
     }
 

@@ -14,8 +14,6 @@ use crate::store::absolute;
 
 /// File identity as [`sys::identity`] returns it: file system and inode, or block device.
 type Identity = (bool, u64, u64);
-/// Path and identity of a file that this process has created.
-type CreatedFile = (PathBuf, Identity);
 
 /// Files that the disks of a daemon have open, over all its devices. Clones share one registry. Its
 /// lock is never held during a system call.
@@ -26,9 +24,6 @@ pub struct Files {
     known: Arc<Mutex<BTreeSet<PathBuf>>>,
     /// Open files of another daemon's disks, which disks here are opened with.
     inherited: Arc<Mutex<HashMap<Identity, LockedFile>>>,
-    /// Files that were created while another daemon may go on with its own; `None`: they stay in
-    /// any case.
-    created: Arc<Mutex<Option<Vec<CreatedFile>>>>,
 }
 
 /// File of one open disk, as [`Files`] knows it. A later disk is another one, even if it has the
@@ -86,46 +81,6 @@ impl Files {
         }
         let meta = std::fs::metadata(path).ok()?;
         self.lock_inherited().remove(&sys::identity(&meta))
-    }
-
-    /// Has files that are created from now on removed by [`Files::remove_created`].
-    pub(crate) fn begin_to_note_created(&self) {
-        *self.lock_created() = Some(Vec::new());
-    }
-
-    /// Keeps all files that were created, because their disks are this daemon's.
-    pub(crate) fn keep_created(&self) {
-        *self.lock_created() = None;
-    }
-
-    /// Notes the file of a disk that has just been opened, if it was created.
-    pub(super) fn note_if_created(&self, disk: &Disk) {
-        let new = disk.medium.watched().filter(|it| it.was_created());
-        if let (Some(new), Some(created)) = (new, &mut *self.lock_created()) {
-            created.push((new.path().to_owned(), new.identity()));
-        }
-    }
-
-    /// Removes the files that were created since [`Files::begin_to_note_created`], unless they are
-    /// [kept](Files::keep_created). No client has written to them.
-    pub(crate) fn remove_created(&self) {
-        let created = self.lock_created().take();
-        for (path, identity) in created.unwrap_or_default() {
-            let there = std::fs::symlink_metadata(&path);
-            if !there.is_ok_and(|there| sys::identity(&there) == identity) {
-                continue;
-            }
-            let removed = std::fs::remove_file(&path);
-            let path = path.display();
-            match removed {
-                Ok(()) => tracing::info!(%path, "removed: it was created for a new disk"),
-                Err(error) => tracing::warn!(%path, "created, and cannot be removed: {error}"),
-            }
-        }
-    }
-
-    fn lock_created(&self) -> MutexGuard<'_, Option<Vec<CreatedFile>>> {
-        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes the open files of another daemon that no disk has taken. Their locks end once the

@@ -348,9 +348,7 @@ fn open_known(device: &DeviceConfig, disk: &DiskConfig, files: &Files) -> Result
     let inherited = writable.and_then(|path| files.take_inherited(path));
     let known = disk.path.as_ref().filter(|path| files.knows(path));
     let Some(path) = known.filter(|_| disk.create != Create::No) else {
-        let opened = Disk::open_or_inherit(device, disk, inherited)?;
-        files.note_if_created(&opened);
-        return Ok(opened);
+        return Disk::open_or_inherit(device, disk, inherited);
     };
     let mut there = disk.clone();
     there.create = Create::No;
