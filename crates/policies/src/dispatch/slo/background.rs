@@ -43,7 +43,8 @@ const PS_PER_NS: u64 = 1000;
 const PART_INTERVAL_MAX: Nanos = Nanos::from_millis(500);
 /// Shortest time for which VMs are quiet before the background has the device to itself.
 const QUIET_MIN: Nanos = Nanos::from_millis(2);
-/// Longest think time that counts: the device does not stay free for a guest that takes longer.
+/// Longest think time for which the device stays free. A guest that thinks longer loses at most the
+/// time of a few background I/Os between two of its requests.
 const THINK_TIME_MAX: Nanos = Nanos::from_millis(50);
 /// Maximum number of background I/Os in flight while VMs are quiet.
 const DEPTH_ALONE: u32 = 4;
@@ -60,7 +61,8 @@ pub(super) struct BackgroundRate {
     in_flight: u32,
     /// Time at which an I/O of a VM last went or came back.
     vms_active: Nanos,
-    /// Think time of VMs: an average that follows longer times fast and shorter ones slowly.
+    /// Think time of VMs: an average that follows longer times fast and shorter ones slowly. Those
+    /// above [`THINK_TIME_MAX`] count as none.
     think: Nanos,
     window_end: Nanos,
     /// Number of the window in its cycle; 0: without the background.
@@ -123,7 +125,11 @@ impl BackgroundRate {
 
     /// Records that a VM came back after it was quiet for `time`.
     pub(super) fn record_think_time(&mut self, time: Nanos) {
-        let time = time.min(THINK_TIME_MAX);
+        let time = if time > THINK_TIME_MAX {
+            Nanos::ZERO
+        } else {
+            time
+        };
         // Up by a half and down by a sixteenth: a VM that thinks longer is soon given the time.
         self.think = if time > self.think {
             Nanos((self.think.0 + time.0) / 2)
@@ -452,5 +458,16 @@ mod tests {
         assert_eq!(background.alone_at(), alone);
         assert_eq!(background.allowed_at(alone, 0, false), alone);
         assert!(background.allowed_at(alone, 1, true) > alone);
+    }
+
+    #[test]
+    fn the_device_does_not_stay_free_for_a_guest_that_thinks_long() {
+        let mut background = BackgroundRate::new();
+        background.record_think_time(THINK_TIME_MAX);
+        assert_eq!(background.alone_at(), THINK_TIME_MAX);
+        for _ in 0..100 {
+            background.record_think_time(THINK_TIME_MAX + Nanos(1));
+        }
+        assert_eq!(background.alone_at(), QUIET_MIN);
     }
 }
