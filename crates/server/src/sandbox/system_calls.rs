@@ -112,8 +112,8 @@ const FCNTL_OF_SESSIONS: &[libc::c_int] = &[
 const SIGNAL_THAT_IS_SET: libc::c_int = libc::SIGSEGV;
 
 /// Commands of `fcntl(2)` that an event loop uses: a copy of a descriptor for the ring, whose flag
-/// musl sets once more (`F_SETFD`), the lock of a record of requests in flight, and the check that a
-/// descriptor is open, which the standard library makes in debug builds. Others would have the
+/// musl sets once more (`F_SETFD`), the lock of a record of requests in flight, and the check that
+/// a descriptor is open, which the standard library makes in debug builds. Others would have the
 /// kernel send signals to any process, such as `F_SETOWN`, or lease and seal files.
 const FCNTL_OF_LOOPS: &[libc::c_int] = &[
     libc::F_DUPFD_CLOEXEC,
