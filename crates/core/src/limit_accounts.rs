@@ -334,6 +334,39 @@ impl LimitAccounts {
     }
 }
 
+/// Returns the use of the limit `is` after a change from the limit `was`, of which `consumed` was
+/// used up. As [`LimitAccounts::set`] has it: what is owed stays owed in requests and bytes, and a
+/// burst that is new or longer begins whole.
+pub fn convert(consumed: &Consumed, was: &Limit, is: &Limit) -> Consumed {
+    if was == is {
+        return *consumed;
+    }
+    let mut all = convert_tracked(consumed, was, is);
+    // A burst allowance that was not tracked is no credit: a longer burst must not pay a debt.
+    let steady = |limit: &Limit| Limit {
+        burst: None,
+        ..*limit
+    };
+    let debts = convert_tracked(consumed, &steady(was), &steady(is));
+    let untracked = consumed.0.iter().flatten().zip(debts.0.iter().flatten());
+    for (it, (before, debt)) in all.0.iter_mut().flatten().zip(untracked) {
+        if let (Some(it), Some(Spent { saved: None, .. }), Some(debt)) = (it, before, debt) {
+            (it.owed, it.saved) = (debt.owed, None);
+        }
+    }
+    all
+}
+
+/// [`convert`] where burst allowances that are not tracked count as used up.
+fn convert_tracked(consumed: &Consumed, was: &Limit, is: &Limit) -> Consumed {
+    // Uses are relative to the time, so that any time does.
+    let now = Nanos::ZERO;
+    let mut account = LimitAccount::new(now, was);
+    account.adopt(now, &consumed.or_unused());
+    account.set(now, is);
+    account.consumed(now)
+}
+
 /// Debts of one rate: beyond its tolerance (`owed`, 0 while there is none) and of the burst.
 fn spent_of(steady: &Pacer, burst: &Pacer, tolerance: Nanos, now: Nanos) -> Option<Spent> {
     let ahead = steady.due() - now;
@@ -357,4 +390,107 @@ fn adopt_one(
     // Never earlier than the account says itself: adopting must not forgive what was let go here.
     steady.forget_before(now + spent.owed + used);
     burst.forget_before(now + spent.burst_owed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tidegate_base::objective::{Burst, OpsRate};
+
+    fn limit(per_s: Option<u64>, bytes: Option<u64>, burst: Option<(u64, u64)>) -> Limit {
+        let rate = |times: u64| Rate {
+            ops: per_s.map(|per_s| OpsRate {
+                per_s: times * per_s,
+                norm: None,
+            }),
+            bytes_per_s: bytes.map(|bytes| times * bytes),
+        };
+        Limit {
+            total: rate(1),
+            burst: burst.map(|(times, length)| Burst {
+                total: rate(times),
+                read: Rate::NONE,
+                write: Rate::NONE,
+                length: Nanos(length),
+            }),
+            ..Limit::NONE
+        }
+    }
+
+    fn limits() -> impl Strategy<Value = Limit> {
+        let rate = || proptest::option::of(1_000..1_000_000_u64);
+        let burst = proptest::option::of((1..100_u64, 1_000_000..100_000_000_000_u64));
+        (rate(), rate(), burst).prop_map(|(ops, bytes, burst)| limit(ops, bytes, burst))
+    }
+
+    #[test]
+    fn a_debt_that_was_not_tracked_with_its_burst_is_not_paid_by_a_longer_one() {
+        let was = limit(Some(10), None, Some((10, 1_000_000_000)));
+        let is = limit(Some(20), None, Some((10, 60_000_000_000)));
+        let spent = |owed| {
+            let mut consumed = Consumed::default();
+            consumed.0[0][0] = Some(Spent {
+                owed,
+                ..Spent::default()
+            });
+            consumed
+        };
+        let left = convert(&spent(Nanos::SECOND), &was, &is);
+        assert_eq!(left, spent(Nanos::from_millis(500)));
+    }
+
+    proptest! {
+        /// Whatever another daemon sends; the limits are checked before.
+        #[test]
+        fn any_use_can_be_converted(
+            figures: [[Option<(u64, Option<u64>, u64)>; 2]; 3],
+            [was, is] in [limits(), limits()],
+            at: u64,
+        ) {
+            let spent = |(owed, saved, burst): (u64, Option<u64>, u64)| Spent {
+                owed: Nanos(owed),
+                saved: saved.map(Nanos),
+                burst_owed: Nanos(burst),
+            };
+            let consumed = Consumed(figures.map(|rates| rates.map(|it| it.map(spent))));
+            let left = convert(&consumed, &was, &is);
+            LimitAccount::new(Nanos(at), &is).adopt(Nanos(at), &left);
+        }
+
+        /// A use that is converted is that of an account whose limit is changed.
+        #[test]
+        fn a_use_is_converted_as_an_account_is_changed(
+            [was, is] in [limits(), limits()],
+            requests in prop::collection::vec((0..3_000_000_000_u64, 1..1_000_000_u64), 0..20),
+        ) {
+            let mut now = Nanos::SECOND;
+            let mut account = LimitAccount::new(now, &was);
+            for (wait, bytes) in requests {
+                now = account.due(Lane::Read).max(now + Nanos(wait));
+                let charge = Charge {
+                    lane: Lane::Read,
+                    arrived: now,
+                    first: FirstServed { ops: 1, bytes },
+                    bytes,
+                };
+                account.charge(now, &charge, Nanos::ZERO);
+            }
+            let left = convert(&account.consumed(now), &was, &is);
+            account.set(now, &is);
+            let rates = left.0.iter().flatten().zip(account.consumed(now).0.into_iter().flatten());
+            for (left, changed) in rates {
+                let figures = |it: &Spent| [it.owed, it.saved.unwrap_or(Nanos::MAX), it.burst_owed];
+                let figures = [left.as_ref(), changed.as_ref()].map(|it| it.map(figures));
+                let [Some(left), Some(changed)] = figures else {
+                    prop_assert_eq!(figures, [None, None]);
+                    continue;
+                };
+                for (left, changed) in left.into_iter().zip(changed) {
+                    // A use has no fractions of a nanosecond, and rates differ up to 10^5 times.
+                    prop_assert!(left.0.abs_diff(changed.0) <= 200_000, "{left:?} {changed:?}");
+                }
+            }
+        }
+    }
 }

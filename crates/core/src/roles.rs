@@ -332,7 +332,7 @@ impl Consumed {
     }
 
     /// Returns what is left of the use after a time in which nothing was let go.
-    pub(crate) fn after(mut self, elapsed: Nanos) -> Consumed {
+    pub fn after(mut self, elapsed: Nanos) -> Consumed {
         for spent in self.0.iter_mut().flatten().flatten() {
             let accrued = elapsed - spent.owed;
             spent.owed = spent.owed - elapsed;

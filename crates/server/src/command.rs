@@ -368,6 +368,9 @@ pub struct LimitUse {
     pub limit: LimitName,
     /// Part that is used up.
     pub consumed: Consumed,
+    /// Rates and burst under which it was used up; `None`: not known, so that times are taken as
+    /// they are.
+    pub under: Option<Limit>,
 }
 
 /// Switch of a recording of requests.

@@ -206,6 +206,45 @@ fn a_takeover_buys_no_burst() {
 }
 
 #[test]
+fn a_limit_that_was_raised_in_the_file_ends_the_waits_under_the_former_one() {
+    const LIMIT: &str = "limit = \"4 B/s\"";
+    let config = [
+        &Backing::File.device("policy = \"limit\""),
+        "[[device.limit_group]]\nname = \"logs\"\n",
+        LIMIT,
+        "\n",
+        &Backing::File.vm("shared", "1 MiB", "limit_group = \"logs\""),
+        &Backing::File.vm("own", "1 MiB", LIMIT),
+        &Backing::File.vm("vm", "1 MiB", ""),
+        "[vm.objective]\n",
+        LIMIT,
+        "\n",
+    ]
+    .concat();
+    let mut daemon = Daemon::start(&config);
+    let mut clients = ["shared", "own", "vm"].map(|disk| Client::new(&daemon, disk));
+    let ask = |client: &mut Client, offset: usize| {
+        client.send(&request(READ, 7, offset as u64, BLOCK as u32));
+    };
+    let receive = |client: &mut Client| {
+        let mut reply = vec![0; 16 + BLOCK];
+        client.stream.read_exact(&mut reply).expect("a reply");
+    };
+    for client in &mut clients {
+        ask(client, 0);
+        receive(client);
+        // Waits for minutes.
+        ask(client, 3 * BLOCK);
+    }
+    let path = daemon.path("tidegate.toml");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    std::fs::write(&path, text.replace("4 B/s", "100 MB/s")).expect("writable");
+    take_over(&mut daemon);
+    clients.iter_mut().for_each(receive);
+    daemon.stop();
+}
+
+#[test]
 fn limits_that_were_changed_at_run_time_go_over_unless_the_file_has_others() {
     let config = [
         "[store]\npath = \"kept.redb\"\n\n",

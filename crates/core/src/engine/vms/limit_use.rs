@@ -40,17 +40,14 @@ impl VmsMut<'_> {
         consumed.unwrap_or_default()
     }
 
-    /// Has a limit owe at `now` what was used up of it in another engine `elapsed` ago. Rates that
-    /// were not limited there count as unused. Does nothing if there is no such limit. A request
-    /// whose wait has ended already goes all the same.
-    pub fn adopt_consumed(
-        &mut self,
-        now: Nanos,
-        limit: LimitId,
-        consumed: &Consumed,
-        elapsed: Nanos,
-    ) {
-        let consumed = consumed.after(elapsed).or_unused();
+    /// Has a limit owe at `now` what is used up of it in another engine. If that was earlier, see
+    /// [`Consumed::after`]; if the limit was another one there, see [`convert`]. Rates that were
+    /// not limited there count as unused. Does nothing if there is no such limit. A request whose
+    /// wait has ended already goes all the same.
+    ///
+    /// [`convert`]: crate::limit_accounts::convert
+    pub fn adopt_consumed(&mut self, now: Nanos, limit: LimitId, consumed: &Consumed) {
+        let consumed = consumed.or_unused();
         let engine = &mut *self.engine;
         engine.view.queues.advance(now);
         let now = engine.view.queues.now;
