@@ -351,7 +351,7 @@ pub enum HandOverStep {
 }
 
 /// Limit by the name of who has it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LimitName {
     /// Limit of a VM, by the VM's name.
     Vm(String),

@@ -1,5 +1,7 @@
 //! Use of limits, which goes to another daemon with the clients: a takeover buys no burst.
 
+use std::collections::HashMap;
+
 use tidegate_core::engine::LimitId;
 use tidegate_core::limit_accounts::convert;
 use tidegate_core::objective::Limit;
@@ -36,10 +38,12 @@ pub(super) fn export(event_loop: &mut Loop) -> (Nanos, Vec<LimitUse>) {
 /// them in the file since.
 pub(super) fn import(event_loop: &mut Loop, at: Nanos, used: &[LimitUse]) {
     let now = event_loop.now;
+    // Clients are paused meanwhile, and there may be thousands of limits.
+    let used: HashMap<_, _> = used.iter().map(|it| (&it.limit, it)).collect();
     let limits = named_limits(event_loop);
     let mut vms = event_loop.engine.vms_mut();
     for named in limits {
-        if let Some(of_limit) = used.iter().find(|it| it.limit == named.name) {
+        if let Some(of_limit) = used.get(&named.name) {
             let consumed = of_limit.consumed.after(now - at);
             let consumed = match &of_limit.under {
                 Some(was) => convert(&consumed, was, &named.limit),
