@@ -123,7 +123,7 @@ impl Giver {
                 // The socket is the new daemon's.
                 _ if shared.outcome.is_handed_over() => return,
                 Ok(Ok(())) => return,
-                Ok(Err(error)) => tracing::warn!(%peer, "not taken over: {error}"),
+                Ok(Err(error)) => tracing::warn!(%peer, "not taken over: {}", error.of_running()),
                 Err(error) => tracing::error!(%peer, "not taken over: {error}"),
             }
         }

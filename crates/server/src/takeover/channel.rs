@@ -46,7 +46,7 @@ impl Channel {
     /// If it has. Messages that it sent before may be there still.
     pub(crate) fn check_peer(&self) -> io::Result<()> {
         if sys::is_hung_up(self.stream.as_fd(), Duration::ZERO) {
-            let gone = "the other daemon has closed the connection";
+            let gone = "it has closed the connection";
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, gone));
         }
         Ok(())

@@ -44,6 +44,16 @@ impl TakeoverError {
         }
     }
 
+    /// Returns the error in the words of the running daemon: its connection is to the new one.
+    pub(crate) fn of_running(&self) -> String {
+        match self {
+            TakeoverError::Io(source) => {
+                format!("the connection to the new daemon failed: {source}")
+            }
+            _ => self.to_string(),
+        }
+    }
+
     /// Returns what to do.
     pub fn help(&self) -> Option<String> {
         let help = match self {

@@ -78,7 +78,11 @@ fn the_end_of_a_peer_is_known_without_a_message() {
     assert!(here.check_peer().is_ok());
     peer.send(&Message::Pause).expect("room");
     drop(peer);
-    assert!(here.check_peer().is_err(), "behind what it has sent");
+    let gone = here.check_peer().expect_err("behind what it has sent");
+    assert_eq!(
+        TakeoverError::from(gone).of_running(),
+        "the connection to the new daemon failed: it has closed the connection"
+    );
 }
 
 #[test]
