@@ -26,11 +26,11 @@ pub fn policy(spec: &dyn Policy) -> PolicyView {
     }
 }
 
-/// Formats a parameter's value as the configuration takes it.
+/// Formats a parameter's value exactly, as the configuration takes it: a takeover reads it back.
 pub fn with_unit(kind: ParamKind, value: u64) -> String {
     match kind {
-        ParamKind::Bytes => units::format_bytes(value),
-        ParamKind::Duration => units::format_duration(Nanos(value)),
+        ParamKind::Bytes => units::exact_bytes(value),
+        ParamKind::Duration => units::exact_duration(Nanos(value)),
         ParamKind::Count => value.to_string(),
         ParamKind::Flag => (value != 0).to_string(),
         // A choice is stored as the index of its word.
@@ -59,5 +59,19 @@ mod tests {
         let cost = mclock.params.iter().find(|param| param.name == "cost_size");
         let cost = &cost.expect("a parameter").value;
         assert!(cost.ends_with("KiB"), "{cost}");
+    }
+
+    #[test]
+    fn values_are_read_back_as_they_are() {
+        for value in [1, 1_234_567, 1_000_000_001, 98_765_432_100] {
+            let size = with_unit(ParamKind::Bytes, value);
+            assert_eq!(units::parse_bytes(&size), Ok(value), "{size}");
+            let duration = with_unit(ParamKind::Duration, value);
+            assert_eq!(
+                units::parse_duration(&duration),
+                Ok(Nanos(value)),
+                "{duration}"
+            );
+        }
     }
 }

@@ -296,18 +296,29 @@ fn decimals(value: u64, scale: u64, unit: &str) -> String {
 /// Formats a size for people: in a binary unit if it is a whole number of the largest that fits
 /// (`"32 MiB"`), else in a decimal unit with at most three decimals (`"1 TB"`).
 pub fn format_bytes(bytes: u64) -> String {
-    let binary = BINARY
+    whole_binary(bytes).unwrap_or_else(|| match rounded_unit(bytes, &DECIMAL) {
+        Some((scale, unit)) => decimals(bytes, scale, unit),
+        None => format!("{bytes} B"),
+    })
+}
+
+/// Formats a size exactly: as [`format_bytes`], but in a smaller unit if three decimals are not
+/// enough (`"1234567 B"`). For text that is read back as the same size.
+pub fn exact_bytes(bytes: u64) -> String {
+    whole_binary(bytes).unwrap_or_else(|| match exact_unit(bytes, &DECIMAL) {
+        Some((scale, unit)) => decimals(bytes, scale, unit),
+        None => format!("{bytes} B"),
+    })
+}
+
+/// Formats a size in the largest binary unit that fits; `None`: it is no whole number of it.
+fn whole_binary(bytes: u64) -> Option<String> {
+    let (scale, unit) = BINARY
         .iter()
         .find(|(scale, _)| bytes >= *scale)
         // Only the largest unit: 1 TB is not 976562500 KiB, although a KiB divides it.
-        .filter(|(scale, _)| bytes.is_multiple_of(*scale));
-    if let Some((scale, unit)) = binary {
-        return format!("{} {unit}", bytes / scale);
-    }
-    match rounded_unit(bytes, &DECIMAL) {
-        Some((scale, unit)) => decimals(bytes, scale, unit),
-        None => format!("{bytes} B"),
-    }
+        .filter(|(scale, _)| bytes.is_multiple_of(*scale))?;
+    Some(format!("{} {unit}", bytes / scale))
 }
 
 /// Formats a bandwidth in bytes per second for people, in the unit that [`format_bytes`] chooses
@@ -579,6 +590,17 @@ mod tests {
         fn decimal_bandwidths_are_exact(n: u64, by in 0_u32..63, zeroes in 0_u32..12) {
             let n = (n >> by) / 10_u64.pow(zeroes) * 10_u64.pow(zeroes);
             prop_assert_eq!(parse_bandwidth(&format_decimal_bandwidth(n)), Ok(n));
+        }
+
+        #[test]
+        fn sizes_that_are_read_back_are_exact(n: u64, by in 0_u32..63, zeroes in 0_u32..12) {
+            for n in [n >> by, (n >> by) / 10_u64.pow(zeroes) * 10_u64.pow(zeroes)] {
+                prop_assert_eq!(parse_bytes(&exact_bytes(n)), Ok(n));
+                // For people, too, where no more decimals are needed.
+                if parse_bytes(&format_bytes(n)) == Ok(n) {
+                    prop_assert_eq!(exact_bytes(n), format_bytes(n));
+                }
+            }
         }
 
         #[test]

@@ -31,9 +31,9 @@ mod rate;
 pub mod time;
 
 pub use figure::{
-    Bandwidth, Bytes, Duration, Quantity, Rotation, UnitError, UnitErrorKind, exact_duration,
-    format_bandwidth, format_bytes, format_duration, format_rotation, parse_bandwidth, parse_bytes,
-    parse_duration, parse_rotation,
+    Bandwidth, Bytes, Duration, Quantity, Rotation, UnitError, UnitErrorKind, exact_bytes,
+    exact_duration, format_bandwidth, format_bytes, format_duration, format_rotation,
+    parse_bandwidth, parse_bytes, parse_duration, parse_rotation,
 };
 pub use percent::{Millionths, PercentError, Thousandths};
 pub use rate::{OpsRate, Rate, RateError, RateErrorKind, parse_rate};

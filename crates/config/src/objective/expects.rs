@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tidegate_core::expected_workload::{ExpectedWorkload, THOUSAND};
-use tidegate_units::{Rate, Thousandths, format_bytes};
+use tidegate_units::{Rate, Thousandths, exact_bytes};
 
 use super::part::FlagInfo;
 use super::read::{NONE, is_none, read_into, read_or_none};
@@ -98,7 +98,7 @@ pub(super) fn view(expects: &ExpectedWorkload) -> serde_json::Value {
     json!({
         "reads": expects.reads.map(|part| Thousandths(part).to_string()),
         "access": expects.sequential.map(access_word),
-        "size": expects.size.map(|size| format_bytes(size.into())),
+        "size": expects.size.map(|size| exact_bytes(size.into())),
         "iops": expects.iops,
         "burst": expects.burst,
     })

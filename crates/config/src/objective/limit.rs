@@ -281,6 +281,7 @@ fn burst(field: &Field<'_>, base: Option<Burst>) -> Option<Option<Burst>> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidegate_core::expected_workload::ExpectedWorkload;
     use tidegate_core::objective::OpsRate;
 
     use super::super::{merge, to_json};
@@ -297,11 +298,12 @@ mod tests {
     proptest! {
         /// Takeovers and the store have objectives as text.
         #[test]
-        fn limits_and_latencies_that_are_shown_are_read_back_as_they_are(
+        fn limits_latencies_and_sizes_that_are_shown_are_read_back_as_they_are(
             [total, read, write] in [rates(), rates(), rates()],
             length in 1_000_000..=HOUR.0,
             zeroes in 0_u32..7,
             latency in 1_000..HOUR.0,
+            size in 1..=32_u32 << 20,
         ) {
             let length = Nanos(length / 10_u64.pow(zeroes) * 10_u64.pow(zeroes));
             let twice = |rate: Rate| Rate {
@@ -329,7 +331,8 @@ mod tests {
                 let rates = [limit.total, limit.read, limit.write];
                 limit.burst = limit.burst.filter(|_| rates.iter().any(|rate| !rate.is_none()));
                 let latency = Some(Nanos(latency));
-                let objective = Objective { limit, latency, ..Objective::default() };
+                let expects = ExpectedWorkload { size: Some(size), ..Default::default() };
+                let objective = Objective { limit, latency, expects, ..Objective::default() };
                 let shown = to_json(&objective);
                 let read = merge(&Objective::default(), &shown).map_err(|error| error.to_string());
                 prop_assert_eq!(read, Ok(objective), "{}", shown);
