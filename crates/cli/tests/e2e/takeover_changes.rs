@@ -156,26 +156,30 @@ fn a_disk_that_was_resized_below_its_clients_goes_over() {
     daemon.stop();
 }
 
+/// Configuration of three VMs under one limit each: of a limit group, of a disk, and of a VM.
+fn limited_in_each_way(limit: &str) -> String {
+    [
+        &Backing::File.device("policy = \"limit\""),
+        "[[device.limit_group]]\nname = \"logs\"\n",
+        limit,
+        "\n",
+        &Backing::File.vm("shared", "1 MiB", "limit_group = \"logs\""),
+        &Backing::File.vm("own", "1 MiB", limit),
+        &Backing::File.vm("vm", "1 MiB", ""),
+        "[vm.objective]\n",
+        limit,
+        "\n",
+    ]
+    .concat()
+}
+
 #[test]
 fn a_takeover_buys_no_burst() {
     const LIMIT: &str =
         "limit = { total = \"4 IOPS\", burst = { total = \"400 IOPS\", length = \"100 ms\" } }";
     /// Requests that the burst lets go.
     const BURST: usize = 40;
-    let config = [
-        &Backing::File.device("policy = \"limit\""),
-        "[[device.limit_group]]\nname = \"logs\"\n",
-        LIMIT,
-        "\n",
-        &Backing::File.vm("shared", "1 MiB", "limit_group = \"logs\""),
-        &Backing::File.vm("own", "1 MiB", LIMIT),
-        &Backing::File.vm("vm", "1 MiB", ""),
-        "[vm.objective]\n",
-        LIMIT,
-        "\n",
-    ]
-    .concat();
-    let mut daemon = Daemon::start(&config);
+    let mut daemon = Daemon::start(&limited_in_each_way(LIMIT));
     let began = Instant::now();
     let clients = ["shared", "own", "vm"].map(|disk| Client::new(&daemon, disk));
     let read = |client: &mut Client, requests: usize| {
@@ -208,20 +212,7 @@ fn a_takeover_buys_no_burst() {
 #[test]
 fn a_limit_that_was_raised_in_the_file_ends_the_waits_under_the_former_one() {
     const LIMIT: &str = "limit = \"4 B/s\"";
-    let config = [
-        &Backing::File.device("policy = \"limit\""),
-        "[[device.limit_group]]\nname = \"logs\"\n",
-        LIMIT,
-        "\n",
-        &Backing::File.vm("shared", "1 MiB", "limit_group = \"logs\""),
-        &Backing::File.vm("own", "1 MiB", LIMIT),
-        &Backing::File.vm("vm", "1 MiB", ""),
-        "[vm.objective]\n",
-        LIMIT,
-        "\n",
-    ]
-    .concat();
-    let mut daemon = Daemon::start(&config);
+    let mut daemon = Daemon::start(&limited_in_each_way(LIMIT));
     let mut clients = ["shared", "own", "vm"].map(|disk| Client::new(&daemon, disk));
     let ask = |client: &mut Client, offset: usize| {
         client.send(&request(READ, 7, offset as u64, BLOCK as u32));

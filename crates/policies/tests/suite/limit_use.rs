@@ -1,4 +1,4 @@
-//! Use of limits that one engine hands over to another: nobody gains a burst, and time that passes
+//! Use of limits that one engine hands over to another: no VM gains a burst, and time that passes
 //! in between counts.
 
 use crate::common::*;

@@ -464,7 +464,7 @@ impl Giver {
         planned: &[DiskSummary],
     ) -> Result<(), TakeoverError> {
         let runtime = Handle::current();
-        // It may have ended since it asked: its end must not cost clients a pause.
+        // The new daemon may have ended since it asked, which must not cost clients a pause.
         channel.check_peer()?;
         runtime.block_on(self.pause(paused))?;
         // Again, because a disk may have failed since, also by the I/O that has just ended. Now

@@ -146,7 +146,7 @@ impl Taking {
     }
 
     /// Has `check` called just before the clients of the running daemon are paused. With an error
-    /// of it nobody is paused, and this daemon does not take over.
+    /// of it no client is paused, and this daemon does not take over.
     pub fn check_before_pause(
         &mut self,
         check: impl FnOnce() -> Result<(), TakeoverError> + Send + 'static,

@@ -104,7 +104,7 @@ mod tests {
         let word = Word(Arc::new(writer));
         assert!(word.check_awaited().is_ok());
         drop(reader);
-        let gone = word.check_awaited().expect_err("nobody waits");
+        let gone = word.check_awaited().expect_err("the command has ended");
         assert!(gone.to_string().contains("has ended"), "{gone}");
     }
 

@@ -1,4 +1,4 @@
-//! Use of limits, which one engine hands over to another, so that nobody gains a burst by it.
+//! Use of limits, which one engine hands over to another, so that no VM gains a burst by it.
 
 use super::VmsMut;
 use crate::engine::disk_limits::SharedLimitId;
