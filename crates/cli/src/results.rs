@@ -22,7 +22,8 @@ use crate::problem::{self, Problem};
 pub(crate) struct Key {
     /// Path of the scenario as given. Must be the first field; see [`BEGINNING`].
     pub(crate) scenario: String,
-    /// Hash of everything simulated and of the simulator's version.
+    /// Hash of everything simulated and of the simulator's version; in shards also of the build and
+    /// the seed.
     pub(crate) digest: String,
     /// Policies of the devices, each with the parameters that are not at their defaults.
     pub(crate) policy: String,
@@ -34,11 +35,23 @@ pub(crate) struct Key {
 
 /// Line of the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Line {
+pub(crate) struct Line {
     #[serde(flatten)]
-    key: Key,
-    report: Value,
+    pub(crate) key: Key,
+    pub(crate) report: Value,
 }
+
+impl Line {
+    /// Appends the line to the text of a file.
+    pub(crate) fn write_to(&self, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(&mut *bytes, self)?;
+        bytes.push(b'\n');
+        Ok(())
+    }
+}
+
+/// Option for another file of results, in errors.
+pub(crate) const ANOTHER_FILE: &str = "another file: --results FILE";
 
 /// Beginning of every line, by which a torn line is recognised.
 const BEGINNING: &[u8] = b"{\"scenario\":";
@@ -51,16 +64,17 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Opens or creates the file and reads it; `fresh` discards its content.
-    pub(crate) fn open(path: &Path, fresh: bool) -> Result<Results> {
+    /// Opens or creates the file and reads it; `fresh` discards its content. `elsewhere` names the
+    /// option for another file, for errors.
+    pub(crate) fn open(path: &Path, fresh: bool, elsewhere: &str) -> Result<Results> {
         let path = &resolve_regular(path)?;
-        let mut file = lock(path)?;
+        let mut file = lock(path, elsewhere)?;
         let mut bytes = Vec::new();
         if !fresh {
             (file.read_to_end(&mut bytes))
                 .with_context(|| format!("cannot read {}", path.display()))?;
         }
-        let (lines, valid_len) = read(&bytes, path)?;
+        let (lines, valid_len) = read(&bytes, path, elsewhere)?;
         let mut results = Results {
             path: path.to_owned(),
             file,
@@ -125,8 +139,9 @@ impl Results {
     pub(crate) fn append(&mut self, key: Key, report: Value) -> Result<()> {
         let line = Line { key, report };
         // One write for each line, so that a killed sweep leaves at most its last line torn.
-        let text = serde_json::to_string(&line)? + "\n";
-        (self.file.write_all(text.as_bytes())).with_context(|| cannot_write(&self.path))?;
+        let mut bytes = Vec::new();
+        line.write_to(&mut bytes)?;
+        (self.file.write_all(&bytes)).with_context(|| cannot_write(&self.path))?;
         self.all.insert(line.key, line.report);
         Ok(())
     }
@@ -138,10 +153,15 @@ impl Results {
         let mut bytes = Vec::new();
         for (key, report) in &self.all {
             let (key, report) = (key.clone(), report.clone());
-            serde_json::to_writer(&mut bytes, &Line { key, report })?;
-            bytes.push(b'\n');
+            Line { key, report }.write_to(&mut bytes)?;
         }
         atomic_file::write(&self.path, &bytes)
+    }
+
+    /// Removes the file, whose results are in another one by now. Must be the last call.
+    pub(crate) fn remove(&self) -> Result<()> {
+        let removed = fs::remove_file(&self.path);
+        removed.with_context(|| format!("cannot remove {}", self.path.display()))
     }
 }
 
@@ -158,7 +178,7 @@ fn cannot_write(path: &Path) -> String {
 }
 
 /// Opens and locks the file at `path`.
-fn lock(path: &Path) -> Result<File> {
+fn lock(path: &Path, elsewhere: &str) -> Result<File> {
     loop {
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).create(true).open(path);
@@ -167,7 +187,7 @@ fn lock(path: &Path) -> Result<File> {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let problem = Problem::new("another sweep is writing its results to this file");
-                let help = "wait for its end, or use another file: --results FILE";
+                let help = format!("wait for its end, or use {elsewhere}");
                 return Err(problem.at(path.display().to_string()).help(help).into());
             }
             // Some file systems have no locks; then two sweeps are not kept apart.
@@ -184,7 +204,7 @@ fn lock(path: &Path) -> Result<File> {
 
 /// Parses the results in `bytes` and returns the number of valid bytes; a torn last line is left
 /// out.
-fn read(bytes: &[u8], path: &Path) -> Result<(Vec<Line>, usize)> {
+fn read(bytes: &[u8], path: &Path, elsewhere: &str) -> Result<(Vec<Line>, usize)> {
     let mut results = Vec::new();
     let mut valid_len = 0;
     for (i, line) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
@@ -194,7 +214,7 @@ fn read(bytes: &[u8], path: &Path) -> Result<(Vec<Line>, usize)> {
             Err(error) => {
                 let problem = Problem::new(format!("not a result of a sweep: {error}"));
                 let at = format!("{}, line {}", path.display(), i + 1);
-                let help = "start again with --fresh, or use another file: --results FILE";
+                let help = format!("start again with --fresh, or use {elsewhere}");
                 return Err(problem.at(at).help(help).into());
             }
         }
@@ -224,6 +244,10 @@ mod tests {
         }
     }
 
+    fn open(path: &Path) -> Result<Results> {
+        Results::open(path, false, "another file")
+    }
+
     fn report() -> Value {
         serde_json::json!({ "title": "Größe", "vms": [1.5, null] })
     }
@@ -232,7 +256,7 @@ mod tests {
     fn opening_a_truncated_file_recovers_its_whole_lines() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("results.jsonl");
-        let mut results = Results::open(&path, false).expect("new");
+        let mut results = open(&path).expect("new");
         for seed in 0..3 {
             results.append(key(seed), report()).expect("writable");
         }
@@ -241,7 +265,7 @@ mod tests {
         let bytes = fs::read(&path).expect("kept");
         for cut in 0..=bytes.len() {
             fs::write(&path, &bytes[..cut]).expect("writable");
-            let mut results = Results::open(&path, false).expect("only torn");
+            let mut results = open(&path).expect("only torn");
             // A line that lacks no more than its end is whole.
             let after = bytes.get(cut) == Some(&b'\n');
             let lines = bytes[..cut].iter().filter(|&&b| b == b'\n').count() + usize::from(after);
@@ -258,7 +282,7 @@ mod tests {
     fn results_under_another_spelling_of_their_policy_are_found() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("results.jsonl");
-        let mut results = Results::open(&path, false).expect("new");
+        let mut results = open(&path).expect("new");
         let spelt = |policy: &str, seed| Key {
             policy: policy.to_owned(),
             ..key(seed)
@@ -285,23 +309,37 @@ mod tests {
     }
 
     #[test]
+    fn figures_are_read_back_to_the_last_digit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("results.jsonl");
+        // Quotients, as rates and means are.
+        let figures: Vec<f64> = (1..3_000).map(|n| 1e9 / f64::from(n) / 7.0).collect();
+        let report = Value::from(figures);
+        let mut results = open(&path).expect("new");
+        results.append(key(1), report.clone()).expect("writable");
+        drop(results);
+        let results = open(&path).expect("a file");
+        assert_eq!(results.get(&key(1)).expect("there").1, &report);
+    }
+
+    #[test]
     fn a_file_of_other_content_is_refused_and_unchanged() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("letter.txt");
         fs::write(&path, "Dear diary").expect("writable");
-        assert!(Results::open(&path, false).is_err());
+        assert!(open(&path).is_err());
         assert_eq!(fs::read(&path).expect("there"), b"Dear diary");
     }
 
     #[test]
     fn special_files_are_refused_and_links_followed() {
         let dir = tempfile::tempdir().expect("a directory");
-        assert!(Results::open(dir.path(), false).is_err());
-        assert!(Results::open(Path::new("/dev/null"), false).is_err());
+        assert!(open(dir.path()).is_err());
+        assert!(open(Path::new("/dev/null")).is_err());
         let (path, link) = (dir.path().join("results"), dir.path().join("link"));
         fs::write(&path, "").expect("writable");
         std::os::unix::fs::symlink(&path, &link).expect("writable");
-        let mut results = Results::open(&link, false).expect("a file");
+        let mut results = open(&link).expect("a file");
         results.append(key(1), report()).expect("writable");
         results.finish().expect("writable");
         assert!(link.is_symlink());
@@ -312,11 +350,11 @@ mod tests {
     fn a_locked_file_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("results.jsonl");
-        let first = Results::open(&path, false).expect("new");
-        let second = Results::open(&path, false).err().expect("locked");
+        let first = open(&path).expect("new");
+        let second = open(&path).err().expect("locked");
         assert!(second.to_string().contains("another sweep"), "{second}");
         first.finish().expect("writable");
         drop(first);
-        assert!(Results::open(&path, false).is_ok());
+        assert!(open(&path).is_ok());
     }
 }

@@ -21,6 +21,7 @@ mod report;
 mod schedule;
 mod serve;
 mod simulator;
+mod sweep;
 mod token;
 mod top;
 mod trace;
@@ -64,7 +65,10 @@ pub(crate) use report::ReportArgs;
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use serve::{ListenArg, ServeArgs};
 pub(crate) use simulator::{
-    ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
+    ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, TortureArgs,
+};
+pub(crate) use sweep::{
+    GridArgs, MergeArgs, ResultFileArgs, Shard, ShardArg, SweepArgs, SweepCommand,
 };
 pub(crate) use token::{AddTokenArgs, TokenCommand};
 pub(crate) use top::{ObjectiveLine, SortColumn, TopArgs};
@@ -73,7 +77,7 @@ pub(crate) use trace::{
     TraceReadArgs, TraceRewriteArgs, TraceScaleArgs,
 };
 pub(crate) use transfer::{StartTransferArgs, TransferCommand};
-pub(crate) use value::{DiskArg, all_policies, parse_policy};
+pub(crate) use value::{DiskArg, Seeds, all_policies, parse_policy};
 pub(crate) use vcpu::{VcpuCommand, VcpuCompareArgs, VcpuSimArgs};
 pub(crate) use vhost_user_blk::{Content, VhostUserBlkArgs};
 pub(crate) use what_if::{ObjectivePart, WhatIfArgs};
@@ -442,15 +446,23 @@ pub(crate) enum Command {
       --fixed-depth fifo,mclock --svg noisy.svg"
     )]
     Compare(Box<CompareArgs>),
-    /// Simulate a grid of scenarios, policies and seeds, on all cores
+    /// Simulate a grid of scenarios, policies and seeds, on all cores or many machines
     #[command(
         after_help = "Each result is one line of the results file. An interrupted sweep continues \
-                      where it stopped; scenarios that have changed are simulated \
-                      again.\n\nExamples:
+                      where it stopped; scenarios that have changed are simulated again.\n\n\
+                      On several machines, each runs the same command with its --shard and a \
+                      directory --out; `tidegate sweep merge` then prints what one machine would \
+                      have printed. With --shard auto the shard is that of the Slurm array task \
+                      (--array=1-N), or of the pod of an indexed Kubernetes Job, whose \
+                      TIDEGATE_SHARDS must be its number of completions. docs/sweeps.md has \
+                      scripts and manifests.\n\nExamples:
   tidegate sweep examples/host.toml --policy fifo,mclock --seeds 1..20
   tidegate sweep examples/host-cpu.toml --scheduler none,credit2,isacs \\
       --policy mclock,vfair
-  tidegate sweep a.toml b.toml --seeds 1,2,3 --results grid.jsonl -o csv"
+  tidegate sweep a.toml b.toml --seeds 1,2,3 --results grid.jsonl -o csv
+  tidegate sweep a.toml --seeds 1..100 --shard 3/10 --out results
+  tidegate sweep a.toml --seeds 1..100 --out results --list | parallel
+  tidegate sweep merge results"
     )]
     Sweep(Box<SweepArgs>),
     /// Measure the saturation profile of a device: its maximum throughput

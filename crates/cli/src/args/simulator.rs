@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_vcpu::spec::SchedulerSpec;
 
-use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time, whole};
+use super::value::{parse_minutes, parse_policy, parse_time, whole};
 use super::vcpu::{named_with_note, scheduler_names};
 use crate::completion;
 
@@ -37,7 +37,7 @@ pub(crate) enum Processors {
 }
 
 /// Returns a parser of [`Processors`]: a scheduler's name or `none`.
-fn processors() -> impl TypedValueParser<Value = Processors> {
+pub(super) fn processors() -> impl TypedValueParser<Value = Processors> {
     let none =
         PossibleValue::new("none").help("no host CPU: guests and the driver domain take no time");
     let names = scheduler_names().chain([none]);
@@ -117,42 +117,6 @@ pub(crate) struct CompareArgs {
     pub(crate) plot: bool,
     #[command(flatten)]
     pub(crate) plots: PlotArgs,
-    #[command(flatten)]
-    pub(crate) changes: ChangeArgs,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct SweepArgs {
-    /// Scenarios (.toml) and fio job files
-    #[arg(required = true, value_hint = ValueHint::FilePath)]
-    pub(crate) files: Vec<PathBuf>,
-    /// Policies, each on all devices [default: the scenario's own]
-    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          value_parser = parse_policy, add = completion::policies())]
-    pub(crate) policies: Vec<PolicySpec>,
-    /// vCPU schedulers, for scenarios with [host.cpu]
-    #[arg(long = "scheduler", value_name = "NAME,...", value_delimiter = ',',
-          value_parser = processors())]
-    pub(crate) schedulers: Vec<Processors>,
-    /// Seeds: 1..20 (both included), or 1,2,3
-    #[arg(long, value_name = "N..N|N,...", default_value = "1..10", value_parser = parse_seeds)]
-    pub(crate) seeds: Seeds,
-    /// File for results, one line of JSON each
-    #[arg(long, value_name = "FILE", default_value = "sweep.jsonl",
-          value_hint = ValueHint::FilePath)]
-    pub(crate) results: PathBuf,
-    /// Write the results of each VM and seed to FILE as CSV, or as Parquet (FILE.parquet)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) per_seed: Option<PathBuf>,
-    /// Write means and differences between policies to FILE as a page for a browser
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) report: Option<PathBuf>,
-    /// Simulate everything again, ignoring the results file
-    #[arg(long)]
-    pub(crate) fresh: bool,
-    /// Parallel simulations [default: number of CPUs]
-    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
-    pub(crate) jobs: Option<u16>,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
 }

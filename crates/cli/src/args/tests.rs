@@ -28,6 +28,7 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("sim", false, true, true),
         ("compare", false, true, false),
         ("sweep", false, true, true),
+        ("sweep merge", false, true, true),
         ("demo", false, true, false),
         ("bench engine", false, true, false),
         ("policy list", false, true, false),
@@ -155,6 +156,37 @@ fn a_number_below_zero_is_told_what_is_allowed() {
         let words = format!("tidegate {words}");
         let message = Args::read(words.split(' ')).expect_err("refused");
         assert!(message.to_string().contains(allowed), "{message}");
+    }
+}
+
+#[test]
+fn options_of_shards_need_their_directory_and_exclude_results_of_the_whole() {
+    let read = |words: &str| Args::read(format!("tidegate sweep {words}").split(' '));
+    for good in [
+        "x --shard 1/2 --out d",
+        "x --shard auto --out d --fresh --jobs 2",
+        "x --out d",
+        "x y --out d --list",
+        "x --out d --list=7 y",
+        "merge d --report r --per-seed p --results j",
+        "x --report r --per-seed p --results j",
+    ] {
+        if let Err(error) = read(good) {
+            panic!("{good}: {error}");
+        }
+    }
+    for bad in [
+        "x --shard 1/2",
+        "x --list",
+        "x --out d --list --shard 1/2",
+        "x --out d --list=0",
+        "x --out d --results j",
+        "x --out d --report r",
+        "x --out d --per-seed p",
+        "merge",
+        "merge d --shard 1/2",
+    ] {
+        assert!(read(bad).is_err(), "{bad}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::Zoned;
+use serde::{Deserialize, Serialize};
 use tidegate_config::moment::{self, Moment};
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
@@ -14,21 +15,56 @@ use tidegate_units as units;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DiskArg(pub(crate) Vec<(String, String)>);
 
-/// Seeds in ascending order, without duplicates.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Seeds in ascending order, without duplicates; in JSON as `--seeds` takes them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub(crate) struct Seeds(pub(crate) Vec<u64>);
 
 impl std::fmt::Display for Seeds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let in_a_row = self
-            .0
-            .windows(2)
-            .all(|two| two[0].checked_add(1) == Some(two[1]));
-        if let ([first, .., last], true) = (self.0.as_slice(), in_a_row) {
-            return write!(f, "{first} to {last}");
+        match self.range() {
+            Some((first, last)) => write!(f, "{first} to {last}"),
+            None => f.write_str(&self.listed(", ")),
         }
+    }
+}
+
+impl Seeds {
+    /// Returns the seeds as `--seeds` takes them.
+    pub(crate) fn as_argument(&self) -> String {
+        match self.range() {
+            Some((first, last)) => format!("{first}..{last}"),
+            None => self.listed(","),
+        }
+    }
+
+    /// Returns the first and the last of several seeds without a gap.
+    fn range(&self) -> Option<(u64, u64)> {
+        let mut pairs = self.0.windows(2);
+        let in_a_row = pairs.all(|two| two[0].checked_add(1) == Some(two[1]));
+        match self.0.as_slice() {
+            [first, .., last] if in_a_row => Some((*first, *last)),
+            _ => None,
+        }
+    }
+
+    fn listed(&self, separator: &str) -> String {
         let seeds: Vec<String> = self.0.iter().map(u64::to_string).collect();
-        f.write_str(&seeds.join(", "))
+        seeds.join(separator)
+    }
+}
+
+impl From<Seeds> for String {
+    fn from(seeds: Seeds) -> String {
+        seeds.as_argument()
+    }
+}
+
+impl TryFrom<String> for Seeds {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Seeds, String> {
+        parse_seeds(&text)
     }
 }
 
@@ -218,6 +254,10 @@ mod tests {
         assert_eq!(parse_seeds("9,1,9"), Ok(Seeds(vec![1, 9])));
         for wrong in ["", "5..3", "1..", "1,x", "0..1000000"] {
             assert!(parse_seeds(wrong).is_err(), "{wrong}");
+        }
+        for text in ["7", "3..5", "1,9", "1..2"] {
+            let seeds = parse_seeds(text).expect("seeds");
+            assert_eq!(seeds.as_argument(), text);
         }
     }
 

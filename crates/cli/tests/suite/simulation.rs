@@ -9,6 +9,7 @@ use crate::common::tidegate;
 mod exports;
 mod formats;
 mod page;
+mod shards;
 mod sweep_files;
 
 fn text(bytes: &[u8]) -> String {

@@ -1,5 +1,6 @@
 //! Judging of one cell: the policy's runs, the others' runs, and the results file.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use anyhow::Result;
@@ -9,7 +10,7 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::seed::fnv1a;
 
 use crate::args::{PromisesArgs, all_policies};
-use crate::results::{Key, Results};
+use crate::results::{ANOTHER_FILE, Key, Results};
 
 /// Cell of the grid with its mix.
 #[derive(Clone, Debug)]
@@ -52,7 +53,8 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn open(args: &PromisesArgs, build: u64) -> Result<Store> {
-        let results = args.results.as_ref().map(|path| Results::open(path, false));
+        let open = |path: &PathBuf| Results::open(path, false, ANOTHER_FILE);
+        let results = args.results.as_ref().map(open);
         let own_build = format!("{build:016x}");
         Ok(Store {
             results: results.transpose()?,

@@ -12,8 +12,8 @@ use crate::results::Key;
 const CHART_ROWS_MAX: usize = 40;
 
 /// Writes the page of results, which come in the order of the command line. `seeds` names the
-/// seeds.
-pub(super) fn page(results: &[(&Key, &Value)], seeds: &str) -> String {
+/// seeds, `version` the Tidegate that simulated.
+pub(super) fn page(results: &[(&Key, &Value)], seeds: &str, version: &str) -> String {
     let all = compare(results);
     let mut scenarios: Vec<&str> = Vec::new();
     for compared in &all {
@@ -25,7 +25,14 @@ pub(super) fn page(results: &[(&Key, &Value)], seeds: &str) -> String {
         [one] => format!("Sweep of {one}"),
         _ => format!("Sweep of {} scenarios", scenarios.len()),
     });
-    summary(&mut page, results.len(), scenarios.len(), seeds);
+    let simulations = results.len().to_string();
+    let facts = [
+        ("scenarios", scenarios.len().to_string()),
+        ("seeds", seeds.to_owned()),
+        ("simulations", simulations),
+        ("simulator", format!("tidegate {version}")),
+    ];
+    summary(&mut page, facts);
     for (n, &scenario) in scenarios.iter().enumerate() {
         let vms = all.iter().filter(|it| it.scenario == scenario);
         let vms: Vec<&Compared> = vms.collect();
@@ -36,12 +43,11 @@ pub(super) fn page(results: &[(&Key, &Value)], seeds: &str) -> String {
     page.finish()
 }
 
-fn summary(page: &mut Page, simulations: usize, scenarios: usize, seeds: &str) {
+fn summary(page: &mut Page, facts: [(&str, String); 4]) {
     let mut table = Table::properties();
-    table.property("scenarios", scenarios.to_string());
-    table.property("seeds", seeds);
-    table.property("simulations", simulations.to_string());
-    table.property("simulator", concat!("tidegate ", env!("CARGO_PKG_VERSION")));
+    for (name, value) in facts {
+        table.property(name, value);
+    }
     page.section("summary", "Summary").table("facts", &table);
     page.paragraph(
         "Means are over all seeds, with 95 % confidence intervals (Student's t). Differences are \

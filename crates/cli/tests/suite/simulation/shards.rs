@@ -1,0 +1,575 @@
+//! Sweeps in shards, as on several machines, and their merge.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::{SMALL, text};
+use crate::common::page::{sections, titles};
+
+/// Options of a sweep of six simulations.
+const OPTIONS: [&str; 4] = ["--policy", "fifo,mclock", "--seeds", "1..3"];
+
+/// Variables by which a shard may be chosen.
+const VARIABLES: [&str; 7] = [
+    "TIDEGATE_SHARDS",
+    "JOB_COMPLETION_INDEX",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_MAX",
+    "SLURM_ARRAY_TASK_STEP",
+    "SLURM_ARRAY_TASK_COUNT",
+];
+
+/// Directory with a scenario `s.toml`, in which commands run.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().expect("a directory"));
+        place.write("s.toml", SMALL);
+        place
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::write(self.path().join(name), content).expect("writable");
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn command(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(self.path());
+        VARIABLES
+            .iter()
+            .for_each(|name| _ = command.env_remove(name));
+        command
+    }
+
+    fn tidegate(&self, args: &[&str]) -> Output {
+        let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut command = self.command(program, args);
+        command.output().expect("the binary runs")
+    }
+
+    /// Runs a command that must succeed; returns its standard output and error.
+    fn done(&self, args: &[&str]) -> (String, String) {
+        let output = self.tidegate(args);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+        (text(&output.stdout), said)
+    }
+
+    /// Runs a command that must fail, and print nothing but errors.
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.tidegate(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+        text(&output.stderr)
+    }
+
+    /// Simulates a shard of the sweep with [`OPTIONS`].
+    fn shard(&self, shard: &str, more: &[&str]) -> String {
+        self.done(&shard_args(shard, more)).1
+    }
+
+    fn shard_refused(&self, shard: &str, more: &[&str]) -> String {
+        self.refused(&shard_args(shard, more))
+    }
+
+    /// Simulates all shards into `out`.
+    fn all_shards(&self, count: u32) {
+        for index in 1..=count {
+            self.shard(&format!("{index}/{count}"), &[]);
+        }
+    }
+
+    /// Returns the names of the files in `out`.
+    fn out(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path().join("out")).expect("a directory");
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
+        let names = entries.map(|entry| name(entry).to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+fn shard_args<'a>(shard: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let args = ["sweep", "s.toml", "--shard", shard, "--out", "out"];
+    [&args[..], &OPTIONS, more].concat()
+}
+
+/// Runs the whole sweep in one process.
+fn unsharded<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["sweep", "s.toml"], &OPTIONS[..], more].concat()
+}
+
+#[test]
+fn merged_shards_are_byte_for_byte_the_sweep_of_one_machine() {
+    let place = Place::new();
+    let files = |name: &str| ["jsonl", "csv", "html"].map(|kind| format!("{name}.{kind}"));
+    let one = files("one");
+    let to = |[results, per_seed, report]: &[String; 3]| {
+        let args = [
+            "--results",
+            results,
+            "--per-seed",
+            per_seed,
+            "--report",
+            report,
+        ];
+        args.map(str::to_owned)
+    };
+    let to_one = to(&one);
+    let to_one: Vec<&str> = to_one.iter().map(String::as_str).collect();
+    let formats = ["table", "json", "csv"];
+    let shown = formats.map(|format| {
+        let format = ["-o", format];
+        place.done(&unsharded(&[&to_one[..], &format].concat())).0
+    });
+    let html = text(&place.read("one.html"));
+    let html = roxmltree::Document::parse(crate::common::page::body(&html)).expect("well-formed");
+    assert_eq!(sections(&html), ["summary", "scenario-1"]);
+    assert_eq!(titles(&html).len(), 4);
+    // Eight are more than there are simulations.
+    for count in [2, 8] {
+        place.all_shards(count);
+        assert_eq!(place.out().len(), count as usize, "{:?}", place.out());
+        for (format, shown) in formats.iter().zip(&shown) {
+            let merged = files(&format!("merged-{count}-{format}"));
+            let to_merged = to(&merged);
+            let to_merged: Vec<&str> = to_merged.iter().map(String::as_str).collect();
+            let args = [&["sweep", "merge", "out", "-o", format], &to_merged[..]].concat();
+            assert_eq!(place.done(&args).0, *shown, "{count} shards, {format}");
+            for (merged, one) in merged.iter().zip(&one) {
+                assert!(
+                    place.read(merged) == place.read(one),
+                    "{merged} is not {one}"
+                );
+            }
+        }
+        fs::remove_dir_all(place.path().join("out")).expect("removed");
+    }
+}
+
+#[test]
+fn a_shard_says_what_it_wrote_and_is_simulated_once() {
+    let place = Place::new();
+    let said = place.shard("2/4", &[]);
+    let wrote = "shard 2/4: wrote 2 of 6 results to out/shard-2-of-4.jsonl";
+    assert!(said.contains(wrote), "{said}");
+    assert_eq!(place.out(), ["shard-2-of-4.jsonl"]);
+    let file = place.path().join("out/shard-2-of-4.jsonl");
+    let written = |file: &Path| {
+        let metadata = fs::metadata(file).expect("there");
+        metadata.modified().expect("known")
+    };
+    let (first, bytes) = (written(&file), place.read("out/shard-2-of-4.jsonl"));
+    let (json, _) = place.done(&shard_args("2/4", &["-o", "json"]));
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let expected = serde_json::json!({
+        "file": "out/shard-2-of-4.jsonl", "shard": "2/4", "results": 2, "simulated": 0, "of": 6,
+    });
+    assert_eq!(json, expected);
+    assert_eq!(written(&file), first, "not written again");
+    let said = place.shard("2/4", &["--fresh"]);
+    assert!(said.contains(wrote), "{said}");
+    assert!(place.read("out/shard-2-of-4.jsonl") == bytes);
+}
+
+#[test]
+fn a_stopped_shard_goes_on_and_leaves_the_same_file() {
+    let place = Place::new();
+    place.shard("1/1", &[]);
+    let (file, part) = ("out/shard-1-of-1.jsonl", "out/shard-1-of-1.jsonl.part");
+    let whole = place.read(file);
+    let lines = text(&whole);
+    // Killed after two results and in the middle of the third.
+    let lines: Vec<&str> = lines.lines().skip(1).take(3).collect();
+    let torn = format!("{}\n{}\n{}", lines[0], lines[1], &lines[2][..40]);
+    fs::remove_file(place.path().join(file)).expect("removed");
+    place.write(part, &torn);
+    let message = place.refused(&["sweep", "merge", "out"]);
+    assert!(
+        message.contains("none of 1 shards is finished"),
+        "{message}"
+    );
+    let said = place.shard("1/1", &[]);
+    assert!(said.contains("2 of 6 results are already in"), "{said}");
+    assert!(place.read(file) == whole);
+    assert_eq!(place.out(), ["shard-1-of-1.jsonl"]);
+
+    // Results of another scenario are simulated again.
+    fs::remove_file(place.path().join(file)).expect("removed");
+    place.write(part, &torn);
+    place.write("s.toml", &SMALL.replace("iodepth = 2", "iodepth = 3"));
+    let said = place.shard("1/1", &[]);
+    assert!(!said.contains("already in"), "{said}");
+    let lines = text(&place.read(file));
+    assert_eq!(lines.lines().count(), 1 + 6);
+}
+
+#[test]
+fn a_merge_names_what_is_missing_and_the_commands_do_it() {
+    let place = Place::new();
+    place.shard("2/4", &[]);
+    place.shard("4/4", &[]);
+    place.write("out/shard-3-of-4.jsonl.part", "");
+    let message = place.refused(&["sweep", "merge", "out"]);
+    for part in [
+        "3 of 6 simulations are missing",
+        "s.toml under fifo, seeds 1, 3\n",
+        "s.toml under mclock, seeds 2\n",
+        "not finished: out/shard-3-of-4.jsonl.part",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let commands: Vec<&str> = (message.lines().map(str::trim))
+        .filter(|line| line.starts_with("tidegate sweep "))
+        .collect();
+    assert_eq!(commands.len(), 2, "{message}");
+    for command in commands {
+        let args: Vec<&str> = command.split(' ').skip(1).collect();
+        place.done(&args);
+    }
+    let (merged, _) = place.done(&["sweep", "merge", "out"]);
+    assert_eq!(merged, place.done(&unsharded(&[])).0);
+}
+
+#[test]
+fn shards_that_overlap_are_refused() {
+    let place = Place::new();
+    place.all_shards(2);
+    let copy = place.read("out/shard-2-of-2.jsonl");
+    place.write("copy.jsonl", &text(&copy));
+    let message = place.refused(&["sweep", "merge", "out", "copy.jsonl"]);
+    for part in ["overlap in 3 of 6", "out/shard-2-of-2.jsonl", "copy.jsonl"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    // A file that is named twice is one file.
+    place.done(&["sweep", "merge", "out", "out/shard-2-of-2.jsonl", "./out"]);
+    // Another number of shards is refused before anything is simulated.
+    let message = place.shard_refused("1/3", &[]);
+    assert!(message.contains("shard 1 of 2 is there"), "{message}");
+    assert_eq!(place.out().len(), 2);
+}
+
+#[test]
+fn shards_of_other_scenarios_seeds_and_policies_are_refused() {
+    let place = Place::new();
+    place.all_shards(2);
+    place.write("s.toml", &SMALL.replace("iodepth = 2", "iodepth = 3"));
+    let message = place.shard_refused("2/2", &[]);
+    for part in [
+        "another sweep",
+        "s.toml under fifo is not the same",
+        "--fresh",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    place.shard("2/2", &["--fresh"]);
+    let message = place.refused(&["sweep", "merge", "out"]);
+    for part in [
+        "different sweeps",
+        "s.toml under fifo is not the same",
+        "shard-1-of-2",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    place.shard("1/2", &["--fresh"]);
+    place.done(&["sweep", "merge", "out"]);
+
+    let shard = [
+        "sweep", "s.toml", "--out", "out", "--fresh", "--shard", "2/2",
+    ];
+    for (options, part) in [
+        (["--policy", "fifo,mclock", "--seeds", "1..4"], "1..4"),
+        (
+            ["--policy", "fifo", "--seeds", "1..3"],
+            "s.toml under fifo;",
+        ),
+        (
+            ["--policy", "mclock,fifo", "--seeds", "1..3"],
+            "s.toml under mclock, s.toml under fifo",
+        ),
+    ] {
+        place.done(&[&shard[..], &options].concat());
+        let message = place.refused(&["sweep", "merge", "out"]);
+        assert!(message.contains("different sweeps"), "{message}");
+        let flipped = place.refused(&["sweep", "merge", "out/shard-2-of-2.jsonl", "out"]);
+        assert!(
+            flipped.contains(part) || message.contains(part),
+            "{message}{flipped}"
+        );
+    }
+}
+
+#[test]
+fn shards_of_another_build_are_refused() {
+    let place = Place::new();
+    place.shard("1/2", &[]);
+    // Trailing bytes change nothing but the hash of the program.
+    let other = place.path().join("other-build");
+    fs::copy(env!("CARGO_BIN_EXE_tidegate"), &other).expect("copied");
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .open(&other)
+        .expect("opened");
+    std::io::Write::write_all(&mut file, b"another build").expect("written");
+    drop(file);
+    let run = |args: &[&str]| {
+        let output = place.command(&other, args).output().expect("it runs");
+        (output.status.success(), text(&output.stderr))
+    };
+    let (done, message) = run(&shard_args("1/2", &[]));
+    assert!(
+        !done && message.contains("build of the file: tidegate"),
+        "{message}"
+    );
+    let (done, message) = run(&shard_args("2/2", &[]));
+    assert!(done, "{message}");
+    let message = place.refused(&["sweep", "merge", "out"]);
+    assert!(message.contains("different sweeps: build of"), "{message}");
+    let (done, message) = run(&shard_args("1/2", &["--fresh"]));
+    assert!(done, "{message}");
+    let (_, said) = place.done(&["sweep", "merge", "out"]);
+    assert!(said.contains("note: simulated by tidegate"), "{said}");
+}
+
+#[test]
+fn what_is_no_shard_or_damaged_is_never_counted() {
+    let place = Place::new();
+    place.shard("1/2", &[]);
+    let whole = text(&place.read("out/shard-1-of-2.jsonl"));
+    let digits = whole.rfind("\"iops\":").expect("a rate") + "\"iops\":".len();
+    let changed = format!("{}9{}", &whole[..digits], &whole[digits + 1..]);
+    let lines: Vec<&str> = whole.lines().collect();
+    for damaged in [
+        &whole[..whole.len() - 1],
+        &format!("{}\n{}\n", lines[0], lines[1]),
+        &changed,
+        &whole.replace("\"shard\":\"1/2\"", "\"shard\":\"2/2\""),
+        "{\"tidegate_sweep_shard\":1,",
+    ] {
+        place.write("out/shard-1-of-2.jsonl", damaged);
+        for args in [&["sweep", "merge", "out"][..], &shard_args("1/2", &[])] {
+            let message = place.refused(args);
+            assert!(message.contains("truncated or changed"), "{message}");
+            assert!(message.contains("--fresh"), "{message}");
+        }
+    }
+    place.shard("1/2", &["--fresh"]);
+    assert_eq!(text(&place.read("out/shard-1-of-2.jsonl")), whole);
+
+    place.write("out/shard-2-of-2.jsonl", "Dear diary\n");
+    let message = place.shard_refused("2/2", &[]);
+    assert!(message.contains("not a shard of a sweep"), "{message}");
+    let message = place.refused(&["sweep", "merge", "out"]);
+    assert!(message.contains("not a shard of a sweep"), "{message}");
+    let newer = whole.replace(
+        "{\"tidegate_sweep_shard\":1,",
+        "{\"tidegate_sweep_shard\":2,",
+    );
+    place.write("out/shard-2-of-2.jsonl", &newer);
+    let message = place.refused(&["sweep", "merge", "out"]);
+    assert!(message.contains("in format 2"), "{message}");
+    fs::create_dir(place.path().join("empty")).expect("created");
+    let message = place.refused(&["sweep", "merge", "empty"]);
+    assert!(
+        message.contains("no shard of a sweep is there"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_shard_is_that_of_a_slurm_task_or_a_kubernetes_pod() {
+    let place = Place::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = place.command(program, &shard_args("auto", &[]));
+        command.envs(variables.iter().copied());
+        command.output().expect("the binary runs")
+    };
+    let slurm = |id| {
+        [
+            ("SLURM_ARRAY_TASK_ID", id),
+            ("SLURM_ARRAY_TASK_MIN", "0"),
+            ("SLURM_ARRAY_TASK_MAX", "2"),
+            ("SLURM_ARRAY_TASK_STEP", "1"),
+            ("SLURM_ARRAY_TASK_COUNT", "3"),
+        ]
+    };
+    let done = run(&slurm("0"));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let done = run(&[("JOB_COMPLETION_INDEX", "1"), ("TIDEGATE_SHARDS", "3")]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    // The last task alone once more.
+    let done = run(&[("SLURM_ARRAY_TASK_ID", "3"), ("TIDEGATE_SHARDS", "3")]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let names = [
+        "shard-1-of-3.jsonl",
+        "shard-2-of-3.jsonl",
+        "shard-3-of-3.jsonl",
+    ];
+    assert_eq!(place.out(), names);
+    place.done(&["sweep", "merge", "out"]);
+    let message = run(&[("JOB_COMPLETION_INDEX", "1")]);
+    assert_eq!(message.status.code(), Some(1));
+    let message = text(&message.stderr);
+    assert!(message.contains("TIDEGATE_SHARDS is not set"), "{message}");
+}
+
+/// Runs the lines of a list as `xargs` does for the words behind `-d '\n'`.
+fn run_lines(place: &Place, lines: &str) {
+    place.write("lines", lines);
+    let xargs = ["-d", "\\n", "-P", "2", "-I", "LINE", "sh", "-c", "LINE"];
+    let list = fs::File::open(place.path().join("lines")).expect("there");
+    let mut command = place.command(Path::new("xargs"), &xargs);
+    let done = command
+        .stdin(Stdio::from(list))
+        .output()
+        .expect("xargs runs");
+    assert!(done.status.success(), "{}", text(&done.stderr));
+}
+
+#[test]
+fn the_lines_of_a_list_run_side_by_side_and_give_the_same_sweep() {
+    let place = Place::new();
+    // Nothing in a name is to be run, replaced or split by a shell.
+    let odd = "it's $HOME `a` \"ß\".toml";
+    place.write(odd, SMALL);
+    let sweep = [&["sweep", odd, "--duration", "2500 ms"], &OPTIONS[..]].concat();
+    let (one, _) = place.done(&[&sweep[..], &["-o", "json"]].concat());
+    for (list, lines) in [("--list", 6), ("--list=2", 2)] {
+        let out = format!("out of {lines} {list}");
+        let (listed, _) = place.done(&[&sweep[..], &["--out", &out, list]].concat());
+        assert_eq!(listed.lines().count(), lines, "{listed}");
+        assert!(!place.path().join(&out).exists(), "nothing is simulated");
+        run_lines(&place, &listed);
+        let (merged, _) = place.done(&["sweep", "merge", &out, "-o", "json"]);
+        assert_eq!(merged, one, "{list}");
+    }
+    // As words, for engines without a shell.
+    let args = [&sweep[..], &["--out", "words", "--list=100", "-o", "json"]].concat();
+    let listed: Value = serde_json::from_str(&place.done(&args).0).expect("JSON");
+    let listed = listed.as_array().expect("a list");
+    assert_eq!(listed.len(), 6, "no shard without a simulation");
+    for command in listed {
+        let argv = command["argv"].as_array().expect("words").iter();
+        let argv: Vec<&str> = argv.filter_map(Value::as_str).collect();
+        let mut command = place.command(Path::new(argv[0]), &argv[1..]);
+        let done = command.output().expect("it runs");
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    }
+    let (merged, _) = place.done(&["sweep", "merge", "words", "-o", "json"]);
+    assert_eq!(merged, one);
+}
+
+#[test]
+fn files_named_like_options_and_subcommands_are_files_in_a_list() {
+    let place = Place::new();
+    place.write("merge", "[a]\nrw=randread\nnumber_ios=50\n");
+    place.write("-x.fio", "[a]\nrw=randread\nnumber_ios=60\n");
+    let sweep = ["--seeds", "1..2", "--", "merge", "-x.fio"];
+    let args = [&["sweep", "--out", "out", "--list"], &sweep[..]].concat();
+    let (listed, _) = place.done(&args);
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+    run_lines(&place, &listed);
+    let (merged, _) = place.done(&["sweep", "merge", "out"]);
+    assert_eq!(merged, place.done(&[&["sweep"], &sweep[..]].concat()).0);
+}
+
+#[test]
+fn what_a_shard_or_a_list_cannot_do_is_refused() {
+    let place = Place::new();
+    let message = place.shard_refused("1/2", &["-o", "csv"]);
+    assert!(message.contains("sweep merge DIR -o csv"), "{message}");
+    let list = ["sweep", "s.toml", "--out", "out", "--list"];
+    let message = place.refused(&[&list[..], &["-o", "csv"]].concat());
+    assert!(message.contains("sweep merge DIR -o csv"), "{message}");
+    place.write("two\nlines.toml", SMALL);
+    let message = place.refused(&["sweep", "two\nlines.toml", "--out", "out", "--list"]);
+    assert!(message.contains("control characters"), "{message}");
+    let message =
+        place.refused(&[&list[..], &["--seeds", "0..999999", "--policy", "fifo,slo"]].concat());
+    assert!(
+        message.contains("2000000 simulations are too many"),
+        "{message}"
+    );
+    assert!(!place.path().join("out").exists());
+}
+
+/// Returns the shell commands of the documentation that have a word, with fewer seeds.
+fn recipe(word: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sweeps.md");
+    let page = fs::read_to_string(page).expect("the page is there");
+    let blocks = page.split("```sh\n").skip(1);
+    let mut blocks = blocks.filter_map(|block| Some(block.split_once("```")?.0));
+    let block = blocks.find(|block| block.contains(word));
+    let block = block.unwrap_or_else(|| panic!("no recipe has {word}"));
+    assert!(block.contains("--seeds 1..100"), "{block}");
+    block.replace("1..100", "1..2")
+}
+
+#[test]
+fn the_recipes_of_the_documentation_work() {
+    let place = Place::new();
+    place.write("my.toml", SMALL);
+    let sweep = [
+        "sweep",
+        "my.toml",
+        "--policy",
+        "fifo,mclock",
+        "--seeds",
+        "1..2",
+    ];
+    let (whole, _) = place.done(&sweep);
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let folders = program
+        .parent()
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(std::env::split_paths(&folders));
+    let path = std::env::join_paths(folders).expect("a path");
+    let run = |script: &str, variables: &[(&str, &str)]| {
+        let mut command = place.command(Path::new("sh"), &["-e", "-c", script]);
+        command.env("PATH", &path).envs(variables.iter().copied());
+        let done = command.output().expect("a shell runs");
+        assert!(done.status.success(), "{script}: {}", text(&done.stderr));
+        text(&done.stdout)
+    };
+    // Without the line for GNU parallel, which not every machine has.
+    let xargs = recipe("xargs");
+    let (parallel, rest) = xargs.split_once('\n').expect("several lines");
+    assert!(parallel.ends_with("--list | parallel"), "{parallel}");
+    assert_eq!(run(rest, &[]), whole);
+    fs::remove_dir_all(place.path().join("results")).expect("removed");
+
+    let script = recipe("#SBATCH --array=1-10");
+    for task in 1..=10 {
+        let variables = [
+            ("SLURM_ARRAY_TASK_ID", task.to_string()),
+            ("SLURM_ARRAY_TASK_MIN", "1".to_owned()),
+            ("SLURM_ARRAY_TASK_MAX", "10".to_owned()),
+            ("SLURM_ARRAY_TASK_STEP", "1".to_owned()),
+            ("SLURM_ARRAY_TASK_COUNT", "10".to_owned()),
+        ];
+        run(
+            &script,
+            &variables
+                .each_ref()
+                .map(|(name, value)| (*name, value.as_str())),
+        );
+    }
+    assert_eq!(place.done(&["sweep", "merge", "results"]).0, whole);
+}
