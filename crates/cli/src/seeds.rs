@@ -23,6 +23,9 @@ use crate::problem::Problem;
 /// Maximum size of the file in bytes: 64 MiB, some millions of ranges.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
+/// Bytes of the program read at once: a multiple of eight, so that each piece has whole words.
+const PIECE_BYTES: u64 = 1 << 20;
+
 /// Program and policies to which seeds belong, as in the first line of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Owner(String);
@@ -57,16 +60,23 @@ impl Owner {
 pub(crate) fn build() -> std::io::Result<u64> {
     // /proc/self/exe also works if the file has been replaced since the start.
     let mut program = File::open("/proc/self/exe")?;
-    let mut bytes = Vec::new();
-    program.read_to_end(&mut bytes)?;
-    // FNV-1a over words of eight bytes, which is fast enough for a binary of 100 MB.
-    let (words, rest) = bytes.as_chunks::<8>();
-    let rest = rest.iter().map(|&byte| u64::from(byte));
-    let words = words.iter().map(|&word| u64::from_le_bytes(word));
-    Ok(words.chain(rest).fold(0xcbf2_9ce4_8422_2325, |sum, word| {
-        let sum: u64 = (sum ^ word).wrapping_mul(0x0100_0000_01b3);
-        sum ^ (sum >> 32)
-    }))
+    let mut piece = Vec::with_capacity(PIECE_BYTES as usize);
+    let mut sum = 0xcbf2_9ce4_8422_2325;
+    loop {
+        piece.clear();
+        if program.by_ref().take(PIECE_BYTES).read_to_end(&mut piece)? == 0 {
+            return Ok(sum);
+        }
+        // FNV-1a over words of eight bytes, which is fast enough for a binary of 100 MB. Only the
+        // last piece may have a rest, because the others are whole words.
+        let (words, rest) = piece.as_chunks::<8>();
+        let rest = rest.iter().map(|&byte| u64::from(byte));
+        let words = words.iter().map(|&word| u64::from_le_bytes(word));
+        sum = words.chain(rest).fold(sum, |sum, word| {
+            let sum: u64 = (sum ^ word).wrapping_mul(0x0100_0000_01b3);
+            sum ^ (sum >> 32)
+        });
+    }
 }
 
 /// Set of seeds as ranges `first` to `last`, both included, which neither overlap nor touch.
