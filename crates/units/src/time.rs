@@ -79,9 +79,21 @@ impl Sub for Nanos {
     }
 }
 
+/// Writes the time as [`Display`](fmt::Display) does, or in nanoseconds where that would round it:
+/// two times that differ never have the same text, because results of simulations are found by it.
 impl fmt::Debug for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        let last_decimal = match self.0 {
+            u64::MAX => 1,
+            n if n >= 999_999_500 => 1_000_000,
+            n if n >= 1_000_000 => 1_000,
+            _ => 1,
+        };
+        if self.0.is_multiple_of(last_decimal) {
+            fmt::Display::fmt(self, f)
+        } else {
+            write!(f, "{} ns", self.0)
+        }
     }
 }
 
@@ -116,6 +128,25 @@ mod tests {
             (u64::MAX, "never"),
         ] {
             assert_eq!(Nanos(ns).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn the_debug_format_of_a_time_is_exact() {
+        for (ns, shown) in [
+            (999, "999 ns"),
+            (1_001, "1.001 us"),
+            (1_001_000, "1.001 ms"),
+            (1_001_001, "1001001 ns"),
+            (999_999_499, "999999499 ns"),
+            (999_999_500, "999999500 ns"),
+            (2_500_000_000, "2.500 s"),
+            (2_500_000_001, "2500000001 ns"),
+            (2_500_400_000, "2500400000 ns"),
+            (u64::MAX - 1, "18446744073709551614 ns"),
+            (u64::MAX, "never"),
+        ] {
+            assert_eq!(format!("{:?}", Nanos(ns)), shown);
         }
     }
 

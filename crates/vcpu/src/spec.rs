@@ -3,7 +3,7 @@
 use core::fmt;
 
 use tidegate_core::time::Nanos;
-use tidegate_units::format_duration;
+use tidegate_units::exact_duration;
 
 use crate::machine::Machine;
 use crate::scheduler::Scheduler;
@@ -115,10 +115,10 @@ impl ParamInfo {
         }
     }
 
-    /// Formats a value as a scenario writes it, without quotes.
+    /// Formats a value as a scenario writes it, without quotes and exactly.
     pub fn written(&self, value: u64) -> String {
         match self.kind {
-            ParamKind::Duration => format_duration(Nanos(value)),
+            ParamKind::Duration => exact_duration(Nanos(value)),
             ParamKind::Count => value.to_string(),
             ParamKind::Flag => (value != 0).to_string(),
             // Thousandths, written in percent.
@@ -341,6 +341,7 @@ mod tests {
         let slice = (Nanos(1), Nanos::SECOND);
         let slice = ParamInfo::duration("slice", Nanos::from_millis(30), slice, "");
         assert_eq!(slice.written(slice.default), "30 ms");
+        assert_eq!(slice.written(30_000_001), "30.000001 ms");
         assert_eq!(slice.allowed(), "1 ns to 1 s");
         let part = ParamInfo {
             kind: ParamKind::Part,

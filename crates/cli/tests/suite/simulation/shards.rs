@@ -264,6 +264,26 @@ fn shards_that_overlap_are_refused() {
 }
 
 #[test]
+fn shards_whose_durations_differ_in_a_nanosecond_are_refused() {
+    let place = Place::new();
+    place.shard("1/2", &["--duration", "2.5 s"]);
+    place.shard("2/2", &["--duration", "2500000001 ns", "--fresh"]);
+    let message = place.refused(&["sweep", "merge", "out"]);
+    assert!(
+        message.contains("s.toml under fifo is not the same"),
+        "{message}"
+    );
+
+    // Nor is a result in a results file that of the other.
+    let seed = ["sweep", "s.toml", "--seeds", "1", "--duration"];
+    place.done(&[&seed[..], &["2.5 s"]].concat());
+    let (_, said) = place.done(&[&seed[..], &["2500000001 ns"]].concat());
+    assert!(!said.contains("already in"), "{said}");
+    let (_, said) = place.done(&[&seed[..], &["2500 ms"]].concat());
+    assert!(said.contains("1 of 1 results are already in"), "{said}");
+}
+
+#[test]
 fn shards_of_other_scenarios_seeds_and_policies_are_refused() {
     let place = Place::new();
     place.all_shards(2);
