@@ -135,6 +135,11 @@ impl Shard {
         self.count
     }
 
+    /// Returns true if the simulation at a position is one of the shard's.
+    pub(crate) fn has(self, position: usize) -> bool {
+        position % self.count as usize == self.index as usize - 1
+    }
+
     /// Returns the positions of the shard's simulations among `total`.
     pub(crate) fn positions(self, total: usize) -> impl Iterator<Item = usize> {
         // Neighbours differ in their seed, so that each shard has a similar part of every policy.
@@ -226,7 +231,16 @@ mod tests {
     fn every_simulation_is_in_one_shard() {
         for count in [1, 2, 3, 7, 20] {
             let shards = (1..=count).map(|index| Shard::new(index, count).expect("it exists"));
-            let mut all: Vec<usize> = shards.flat_map(|shard| shard.positions(13)).collect();
+            let mut all = Vec::new();
+            for shard in shards {
+                let positions: Vec<usize> = shard.positions(13).collect();
+                assert!(
+                    (0..13)
+                        .filter(|&it| shard.has(it))
+                        .eq(positions.iter().copied())
+                );
+                all.extend(positions);
+            }
             all.sort_unstable();
             assert_eq!(all, (0..13).collect::<Vec<_>>(), "{count} shards");
         }

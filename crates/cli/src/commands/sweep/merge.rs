@@ -55,15 +55,26 @@ pub(super) fn run(args: &MergeArgs, out: Output) -> Result<()> {
         .zip(reports.iter().filter_map(|it| it.as_deref()));
     let results: Vec<(&Key, &Value)> = results.collect();
     if let Some(path) = &args.results {
-        write_results(path, &results)?;
+        write_results(path, &results, &shards)?;
     }
     result_files.finish(&results, &sweep.seeds.to_string(), &sweep.build.version)?;
     summary::show(&results, out)
 }
 
-/// Adds results to a results file, as a sweep does.
-fn write_results(path: &Path, all: &[(&Key, &Value)]) -> Result<()> {
+/// Adds results to a results file, as a sweep does; `shards` are where they come from.
+///
+/// # Errors
+/// If the file has another result of a simulation. Then it is not changed.
+fn write_results(path: &Path, all: &[(&Key, &Value)], shards: &[ShardFile]) -> Result<()> {
     let mut results = Results::open(path, false, ANOTHER_FILE)?;
+    results.respell(all.iter().map(|&(key, _)| key));
+    let differs = |&(key, report): &(&Key, &Value)| {
+        let known = results.get(key);
+        known.is_some_and(|(_, known)| known != report)
+    };
+    if let Some(position) = all.iter().position(differs) {
+        return Err(other_result(&results, position, shards).into());
+    }
     let mut added = 0;
     for &(key, report) in all {
         if results.get(key).is_none() {
@@ -74,6 +85,20 @@ fn write_results(path: &Path, all: &[(&Key, &Value)]) -> Result<()> {
     results.finish()?;
     tell_written(added, results.path());
     Ok(())
+}
+
+/// Creates the error for a results file whose result at a position of the sweep is not that of the
+/// shard.
+fn other_result(results: &Results, position: usize, shards: &[ShardFile]) -> Problem {
+    let sweep = &shards[0].sweep;
+    let (series, seed) = sweep.place(position);
+    let has_it = |file: &&ShardFile| file.shard.has(position);
+    let shard = shards.iter().find(has_it).map(|file| file.path.display());
+    let shard = shard.expect("every result is of a shard");
+    let what = format!("the file and a shard have different results of {series} with seed {seed}");
+    let help = format!("another build may have written the file: use {ANOTHER_FILE}");
+    let at = format!("{} and {shard}", results.path().display());
+    Problem::new(what).at(at).help(help)
 }
 
 /// Files to merge.

@@ -284,6 +284,35 @@ fn shards_whose_durations_differ_in_a_nanosecond_are_refused() {
 }
 
 #[test]
+fn a_merge_never_keeps_another_result_of_a_results_file() {
+    let place = Place::new();
+    place.shard("1/1", &[]);
+    let merge = ["sweep", "merge", "out", "--results", "all.jsonl"];
+    place.done(&merge);
+    let all = text(&place.read("all.jsonl"));
+    // Earlier builds wrote parameters of policies.
+    let old = all.replace("\"policy\":\"fifo\"", "\"policy\":\"fifo{\\\"x\\\": 1}\"");
+    assert_ne!(old, all);
+    place.write("all.jsonl", &old);
+    place.done(&merge);
+    assert_eq!(text(&place.read("all.jsonl")), all);
+
+    let digits = old.rfind("\"iops\":").expect("a rate") + "\"iops\":".len();
+    let other = format!("{}9{}", &old[..digits], &old[digits + 1..]);
+    assert_ne!(other, old);
+    place.write("all.jsonl", &other);
+    let message = place.refused(&merge);
+    for part in [
+        "different results of s.toml under mclock with seed 3",
+        "all.jsonl and out/shard-1-of-1.jsonl",
+        "--results FILE",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(text(&place.read("all.jsonl")), other);
+}
+
+#[test]
 fn shards_of_other_scenarios_seeds_and_policies_are_refused() {
     let place = Place::new();
     place.all_shards(2);
