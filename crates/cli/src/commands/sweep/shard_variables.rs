@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Slurm array task    SLURM_ARRAY_TASK_ID, _MIN, _MAX, _STEP, _COUNT   I = (ID - MIN) / STEP + 1
+//!     MIN is 0 or 1
 //!     with TIDEGATE_SHARDS, which is N                                   I = ID
 //!   Kubernetes Job      JOB_COMPLETION_INDEX, TIDEGATE_SHARDS (N)        I = INDEX + 1
 //! ```
@@ -15,6 +16,8 @@ use crate::problem::Problem;
 const SHARDS: &str = "TIDEGATE_SHARDS";
 /// Index of a task in its array.
 const TASK: &str = "SLURM_ARRAY_TASK_ID";
+/// Lowest index of the tasks that were submitted together.
+const FIRST_TASK: &str = "SLURM_ARRAY_TASK_MIN";
 /// Index of a pod in its Job, from 0.
 const POD: &str = "JOB_COMPLETION_INDEX";
 
@@ -96,10 +99,9 @@ fn task_of(task: u32, shards: u32) -> Result<Shard> {
 
 /// Returns the shard of a task by the range of its whole array.
 fn task_of_array(variables: &Variables<'_>, task: u32) -> Result<Shard> {
-    let [first, last, count] = ["MIN", "MAX", "COUNT"].map(|of| format!("SLURM_ARRAY_TASK_{of}"));
-    let first = variables.of_array(&first)?;
-    let last = variables.of_array(&last)?;
-    let count = variables.of_array(&count)?;
+    let first = variables.of_array(FIRST_TASK)?;
+    let last = variables.of_array("SLURM_ARRAY_TASK_MAX")?;
+    let count = variables.of_array("SLURM_ARRAY_TASK_COUNT")?;
     let step = variables.number("SLURM_ARRAY_TASK_STEP")?.unwrap_or(1);
     // Place of a task from 0, if the array has it.
     let place = |task: u32| {
@@ -109,14 +111,19 @@ fn task_of_array(variables: &Variables<'_>, task: u32) -> Result<Shard> {
     let is_range = place(last).is_some_and(|place| place.checked_add(1) == Some(count));
     let index = place(task).filter(|_| is_range);
     let shard = index.and_then(|index| Shard::new(index.checked_add(1)?, count));
+    let help = format!(
+        "use --array=1-N; to run single tasks again, set {SHARDS} to the N of all tasks; or \
+         {GIVE_A_SHARD}"
+    );
+    // `--array=5` is task 5 of an array once more, and no sweep of one shard.
+    if first > 1 {
+        let what = format!("{FIRST_TASK} is {first}: this is a part of an array");
+        return Err(refused(what, &help));
+    }
     shard.ok_or_else(|| {
         let what = format!(
             "task {task} of a Slurm array of {count} tasks from {first} to {last} with step {step} \
              names no shard, because the array is no range"
-        );
-        let help = format!(
-            "use --array=1-N; to run single tasks again, set {SHARDS} to the N of all tasks; or \
-             {GIVE_A_SHARD}"
         );
         refused(what, &help)
     })
@@ -160,8 +167,8 @@ mod tests {
             ("T_ID=1 T_MIN=1 T_MAX=10 T_COUNT=10 T_STEP=1", "1/10"),
             ("T_ID=10 T_MIN=1 T_MAX=10 T_COUNT=10", "10/10"),
             ("T_ID=0 T_MIN=0 T_MAX=9 T_COUNT=10 T_STEP=1", "1/10"),
-            ("T_ID=7 T_MIN=3 T_MAX=11 T_COUNT=3 T_STEP=4", "2/3"),
-            ("T_ID=5 T_MIN=5 T_MAX=5 T_COUNT=1 T_STEP=1", "1/1"),
+            ("T_ID=5 T_MIN=1 T_MAX=9 T_COUNT=3 T_STEP=4", "2/3"),
+            ("T_ID=1 T_MIN=1 T_MAX=1 T_COUNT=1 T_STEP=1", "1/1"),
             // Tasks 3 and 7 of ten once more.
             (
                 "T_ID=7 T_MIN=3 T_MAX=7 T_COUNT=2 T_STEP=4 TIDEGATE_SHARDS=10",
@@ -194,6 +201,19 @@ mod tests {
                 &["task 7", "from 1 to 7", "no range", "TIDEGATE_SHARDS"],
             ),
             ("T_ID=4 T_MIN=1 T_MAX=7 T_COUNT=3 T_STEP=2", &["no range"]),
+            // --array=5, and --array=3-4
+            (
+                "T_ID=5 T_MIN=5 T_MAX=5 T_COUNT=1 T_STEP=1",
+                &[
+                    "SLURM_ARRAY_TASK_MIN is 5",
+                    "part of an array",
+                    "TIDEGATE_SHARDS",
+                ],
+            ),
+            (
+                "T_ID=4 T_MIN=3 T_MAX=4 T_COUNT=2",
+                &["SLURM_ARRAY_TASK_MIN is 3"],
+            ),
             ("T_ID=1 T_MIN=1 T_MAX=1 T_COUNT=1 T_STEP=0", &["no range"]),
             ("T_ID=0 T_MIN=1 T_MAX=3 T_COUNT=3", &["no range"]),
             (
