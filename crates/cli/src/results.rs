@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::atomic_file;
+use crate::output;
 use crate::problem::{self, Problem};
 
 /// Key of a result: everything that determines it.
@@ -160,7 +161,11 @@ impl Results {
 
     /// Removes the file, whose results are in another one by now. Must be the last call.
     pub(crate) fn remove(&self) -> Result<()> {
-        let removed = fs::remove_file(&self.path);
+        let removed = match fs::remove_file(&self.path) {
+            // Where there are no locks, another process may have finished the same results.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
         removed.with_context(|| format!("cannot remove {}", self.path.display()))
     }
 }
@@ -190,8 +195,15 @@ fn lock(path: &Path, elsewhere: &str) -> Result<File> {
                 let help = format!("wait for its end, or use {elsewhere}");
                 return Err(problem.at(path.display().to_string()).help(help).into());
             }
-            // Some file systems have no locks; then two sweeps are not kept apart.
-            Err(TryLockError::Error(_)) => return Ok(file),
+            // Some file systems have no locks.
+            Err(TryLockError::Error(error)) => {
+                let path = path.display();
+                output::tell(format_args!(
+                    "note: {path} cannot be locked, so nothing keeps another sweep from writing \
+                     it: {error}"
+                ));
+                return Ok(file);
+            }
         }
         // Another sweep may have replaced the file between opening and locking.
         let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
@@ -344,6 +356,15 @@ mod tests {
         results.finish().expect("writable");
         assert!(link.is_symlink());
         assert!(!fs::read(&path).expect("kept").is_empty());
+    }
+
+    #[test]
+    fn results_that_another_process_removed_are_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("results.jsonl");
+        let results = open(&path).expect("new");
+        fs::remove_file(&path).expect("there");
+        results.remove().expect("nothing is left to do");
     }
 
     #[test]
