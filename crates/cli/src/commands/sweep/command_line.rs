@@ -1,6 +1,6 @@
 //! Commands that simulate the shards of a sweep.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -161,4 +161,16 @@ fn line(argv: &[String]) -> String {
 /// As [`words`].
 pub(super) fn of_shard(words: &[String], shard: Shard, directory: &Path) -> Result<String> {
     Ok(line(&argv("tidegate", words, shard, directory, &[])?))
+}
+
+/// Returns the line that merges shards.
+///
+/// # Errors
+/// If a path is no text, or has characters that a line cannot have.
+pub(super) fn of_merge(paths: &[PathBuf]) -> Result<String> {
+    let mut words = ["tidegate", "sweep", "merge"].map(str::to_owned).to_vec();
+    for path in paths {
+        words.push(text(path)?);
+    }
+    Ok(line(&words))
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::command_line::of_shard;
+use super::command_line::{of_merge, of_shard};
 use super::shard_file::{self, Build, SeriesKey, ShardFile, Sweep};
 use super::{ResultFiles, summary, tell_written};
 use crate::args::{MergeArgs, Shard};
@@ -108,6 +108,8 @@ struct Found {
     parts: Vec<PathBuf>,
     /// Directory of the first file.
     directory: PathBuf,
+    /// Directories and files as given.
+    paths: Vec<PathBuf>,
 }
 
 impl Found {
@@ -152,6 +154,7 @@ impl Found {
             directory: directory.to_owned(),
             files,
             parts,
+            paths: paths.to_vec(),
         })
     }
 }
@@ -315,8 +318,9 @@ fn incomplete(shards: &[ShardFile], missing: &[usize], found: &Found) -> Result<
         )
     });
     write!(what, "\n    {}", some(lines, "\n    "))?;
+    let directory = directory_for(&found.directory, count);
     let commands = numbers.iter().filter_map(|&index| Shard::new(index, count));
-    let commands = commands.map(|shard| of_shard(&sweep.command, shard, &found.directory));
+    let commands = commands.map(|shard| of_shard(&sweep.command, shard, &directory));
     let commands = commands.collect::<Result<Vec<String>>>()?;
     let mut help = match found.parts.as_slice() {
         [] => "simulate them, and merge again:".to_owned(),
@@ -327,7 +331,25 @@ fn incomplete(shards: &[ShardFile], missing: &[usize], found: &Found) -> Result<
         }
     };
     write!(help, "\n    {}", some(commands.into_iter(), "\n    "))?;
+    if directory != found.directory {
+        let mut paths = found.paths.clone();
+        paths.push(directory);
+        write!(help, "\n    {}", of_merge(&paths)?)?;
+    }
     Ok(Problem::new(what).help(help))
+}
+
+/// Returns a directory that takes shards of a number of shards: the given one, or else a new one
+/// in it, because there is one number of shards to a directory.
+fn directory_for(directory: &Path, count: u32) -> PathBuf {
+    let takes = |directory: &PathBuf| {
+        // One that is not there is created.
+        let there = shards_in(directory).unwrap_or_default();
+        there.iter().all(|it| it.shard.count() == count)
+    };
+    let new = |n: u32| directory.join(format!("missing-{n}"));
+    let mut all = std::iter::once(directory.to_owned()).chain((1..).map(new));
+    all.find(takes).expect("one of them is not there")
 }
 
 /// Returns a number of shards of which some are missing as a whole, and the others not at all.
@@ -403,6 +425,7 @@ mod tests {
             files: Vec::new(),
             parts: parts.iter().map(PathBuf::from).collect(),
             directory: PathBuf::from("a b"),
+            paths: Vec::new(),
         };
         let shards = [shard("1/2"), shard("2/4")];
         let text = incomplete(&shards, &[3], &found(&["x.part"]))

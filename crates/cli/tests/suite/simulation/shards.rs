@@ -246,6 +246,27 @@ fn a_merge_names_what_is_missing_and_the_commands_do_it() {
 }
 
 #[test]
+fn with_shards_of_several_numbers_the_commands_have_a_directory_of_their_own() {
+    let place = Place::new();
+    place.shard("1/2", &[]);
+    let shard = [&["sweep", "s.toml", "--shard", "2/6", "--out", "more"], &OPTIONS[..]].concat();
+    place.done(&shard);
+    let message = place.refused(&["sweep", "merge", "out", "more"]);
+    assert!(message.contains("2 of 6 simulations are missing"), "{message}");
+    let commands: Vec<&str> = (message.lines().map(str::trim))
+        .filter(|line| line.starts_with("tidegate sweep "))
+        .collect();
+    assert_eq!(commands.len(), 3, "{message}");
+    let run = |command: &str| {
+        let args: Vec<&str> = command.split(' ').skip(1).collect();
+        place.done(&args).0
+    };
+    let (merge, simulate) = commands.split_last().expect("three");
+    simulate.iter().for_each(|command| _ = run(command));
+    assert_eq!(run(merge), place.done(&unsharded(&[])).0);
+}
+
+#[test]
 fn shards_that_overlap_are_refused() {
     let place = Place::new();
     place.all_shards(2);
