@@ -44,6 +44,12 @@ pub(super) fn run(args: &MergeArgs, out: Output) -> Result<()> {
     if !missing.is_empty() {
         return Err(incomplete(&shards, &missing, &found)?.into());
     }
+    for part in found.parts_beside_shards() {
+        let part = part.display();
+        output::tell(format_args!(
+            "note: {part} is a run that has not ended, of a shard that is whole: not counted"
+        ));
+    }
     let this = Build::this()?;
     if this != sweep.build {
         let build = &sweep.build;
@@ -156,6 +162,14 @@ impl Found {
             parts,
             paths: paths.to_vec(),
         })
+    }
+}
+
+impl Found {
+    /// Returns the unfinished shards that are whole in the same directory.
+    fn parts_beside_shards(&self) -> impl Iterator<Item = &PathBuf> {
+        let is_whole = |part: &&PathBuf| self.files.contains(&part.with_extension(""));
+        self.parts.iter().filter(is_whole)
     }
 }
 

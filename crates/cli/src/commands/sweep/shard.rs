@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   shard-3-of-10.jsonl is there: whole, and of this sweep and build? --> nothing to do
+//!   --fresh --> shard-3-of-10.jsonl is removed
 //!   else shard-3-of-10.jsonl.part: a line as each simulation ends --> shard-3-of-10.jsonl at once
 //! ```
 
@@ -80,7 +81,11 @@ fn simulate(
     (shard, positions): (Shard, &[usize]),
 ) -> Result<usize> {
     let part = file.with_file_name(shard_file::part_name(shard));
-    let mut results = Results::open(&part, args.fresh, ANOTHER_DIRECTORY)?;
+    let mut results = if args.fresh {
+        without_old(file, &part)?
+    } else {
+        Results::open(&part, false, ANOTHER_DIRECTORY)?
+    };
     // Another process may have finished the shard before this one had the lock.
     if !args.fresh && is_there(file, sweep)? {
         results.remove()?;
@@ -101,6 +106,21 @@ fn simulate(
     shard_file::write(file, sweep.clone(), shard, &lines)?;
     results.remove()?;
     Ok(simulated)
+}
+
+/// Opens an unfinished shard for `--fresh`, and removes the whole one, which would count as done
+/// if this process were stopped. Results of an unfinished shard without a whole one stay: a process
+/// with the same option may have begun it, and their digests say that they are of this build.
+fn without_old(file: &Path, part: &Path) -> Result<Results> {
+    let is_whole = atomic_file::regular(file)?.is_some();
+    let results = Results::open(part, is_whole, ANOTHER_DIRECTORY);
+    // Lines that cannot be read are begun anew; another process still has its lock.
+    let results = results.or_else(|_| Results::open(part, true, ANOTHER_DIRECTORY))?;
+    if is_whole {
+        let removed = fs::remove_file(file);
+        removed.with_context(|| format!("cannot remove {}", file.display()))?;
+    }
+    Ok(results)
 }
 
 /// Returns true if a shard is there.

@@ -219,6 +219,48 @@ fn a_stopped_shard_goes_on_and_leaves_the_same_file() {
 }
 
 #[test]
+fn a_fresh_shard_begins_once_and_goes_on() {
+    let place = Place::new();
+    place.shard("1/1", &[]);
+    let (file, part) = ("out/shard-1-of-1.jsonl", "out/shard-1-of-1.jsonl.part");
+    let whole = place.read(file);
+    let lines = text(&whole);
+    let begun: Vec<&str> = lines.lines().skip(1).take(2).collect();
+    let begun = format!("{}\n", begun.join("\n"));
+    place.write(part, &begun);
+    let (_, said) = place.done(&["sweep", "merge", "out"]);
+    assert!(said.contains("out/shard-1-of-1.jsonl.part is a run that has not ended"), "{said}");
+    let said = place.shard("1/1", &["--fresh"]);
+    assert!(!said.contains("already in"), "{said}");
+    assert!(place.read(file) == whole);
+
+    // Stopped in the middle of it, and started with the same words.
+    fs::remove_file(place.path().join(file)).expect("there");
+    place.write(part, &begun);
+    let said = place.shard("1/1", &["--fresh"]);
+    assert!(said.contains("2 of 6 results are already in"), "{said}");
+    assert!(place.read(file) == whole);
+    fs::remove_file(place.path().join(file)).expect("there");
+    place.write(part, "no result\n");
+    place.shard("1/1", &["--fresh"]);
+    assert!(place.read(file) == whole);
+
+    // A run that is stopped does not leave the old shard as its result.
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+    let args = shard_args("1/1", &["--fresh", "--duration", "100 h"]);
+    let mut long = place.command(program, &args);
+    let mut long = long.stderr(Stdio::null()).spawn().expect("it runs");
+    while place.path().join(file).exists() {
+        assert!(long.try_wait().expect("a child").is_none(), "the old shard stayed");
+        std::thread::yield_now();
+    }
+    long.kill().expect("stopped");
+    long.wait().expect("a child");
+    let message = place.refused(&["sweep", "merge", "out"]);
+    assert!(message.contains("none of 1 shards is finished"), "{message}");
+}
+
+#[test]
 fn a_merge_names_what_is_missing_and_the_commands_do_it() {
     let place = Place::new();
     place.shard("2/4", &[]);
