@@ -18,6 +18,7 @@ use self::row_file::RowFile;
 use crate::args::{GridArgs, ResultFileArgs, SweepArgs, SweepCommand};
 use crate::atomic_file::NewFile;
 use crate::output::{self, Output};
+use crate::problem::Problem;
 use crate::results::{ANOTHER_FILE, Key, Results};
 
 mod command_line;
@@ -39,11 +40,23 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
         return merge::run(args, out);
     }
     let args = &args.grid;
+    refuse_merge_behind_options(args)?;
     match (&args.out, args.list) {
         (None, _) => simulate_here(args, out),
         (Some(directory), None) => shard::run(args, directory, out),
         (Some(directory), Some(most)) => command_line::list(args, directory, most, out),
     }
+}
+
+/// Refuses `merge` behind options, where it is the name of a scenario, unless there is such a file.
+fn refuse_merge_behind_options(args: &GridArgs) -> Result<()> {
+    let first = args.files.first();
+    let Some(first) = first.filter(|file| *file == Path::new("merge") && !file.exists()) else {
+        return Ok(());
+    };
+    let problem = Problem::new("no such file, and a subcommand cannot follow options");
+    let help = "write `tidegate sweep merge`, and options behind it: `sweep merge DIR -o json`";
+    Err(problem.at(first.display().to_string()).help(help).into())
 }
 
 /// Simulates everything, and shows it.

@@ -624,6 +624,8 @@ fn what_a_shard_or_a_list_cannot_do_is_refused() {
         "{message}"
     );
     assert!(!place.path().join("out").exists());
+    let message = place.refused(&["sweep", "-o", "json", "merge", "results"]);
+    assert!(message.contains("`sweep merge DIR -o json`"), "{message}");
 }
 
 /// Returns the shell commands of the documentation that have a word, with fewer seeds.
