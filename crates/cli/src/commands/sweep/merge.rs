@@ -24,7 +24,7 @@ const LINES_MAX: usize = 10;
 pub(super) struct NamedShard {
     pub(super) path: PathBuf,
     pub(super) shard: Shard,
-    is_finished: bool,
+    pub(super) is_finished: bool,
 }
 
 pub(super) fn run(args: &MergeArgs, out: Output) -> Result<()> {

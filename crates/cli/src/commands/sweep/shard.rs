@@ -51,6 +51,9 @@ pub(super) fn run(args: &GridArgs, directory: &Path, out: Output) -> Result<()> 
     let sweep = Sweep::new(&grid, words)?;
     create(directory)?;
     refuse_other_counts(directory, shard)?;
+    if !args.fresh {
+        refuse_other_sweep(directory, shard, &sweep)?;
+    }
     let file = directory.join(shard_file::name(shard));
     let positions: Vec<usize> = shard.positions(grid.len()).collect();
     let simulated = if !args.fresh && is_there(&file, &sweep)? {
@@ -166,6 +169,25 @@ fn refuse_other_counts(directory: &Path, shard: Shard) -> Result<()> {
     let help = format!("divide the sweep into as many shards, or use {ANOTHER_DIRECTORY}");
     let at = other.path.display().to_string();
     Err(Problem::new(what).at(at).help(help).into())
+}
+
+/// Refuses a directory whose first other shard is of another sweep or build: a merge would refuse
+/// both.
+fn refuse_other_sweep(directory: &Path, shard: Shard, sweep: &Sweep) -> Result<()> {
+    let all = merge::shards_in(directory)?;
+    let other = all.iter().find(|it| it.is_finished && it.shard != shard);
+    // A merge names what is no shard; this one does not depend on it.
+    let other = other.and_then(|it| Some((&it.path, shard_file::read_sweep(&it.path).ok()?)));
+    let Some((path, other)) = other else {
+        return Ok(());
+    };
+    let difference = merge::difference("the file", &other, "this command", sweep);
+    difference.map_or(Ok(()), |difference| {
+        let what = format!("a shard of another sweep is there: {difference}");
+        let help = format!("use {ANOTHER_DIRECTORY}, or replace all shards with --fresh");
+        let at = path.display().to_string();
+        Err(Problem::new(what).at(at).help(help).into())
+    })
 }
 
 impl Done {

@@ -12,7 +12,8 @@
 //! scheduler, seed and build.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -238,6 +239,17 @@ pub(super) fn write(path: &Path, sweep: Sweep, shard: Shard, lines: &[Line]) -> 
     bytes.push(b'\n');
     bytes.append(&mut body);
     atomic_file::write(path, &bytes)
+}
+
+/// Returns the sweep that a shard's first line names, without a look at its results.
+///
+/// # Errors
+/// If the line cannot be read, or is not that of a shard.
+pub(super) fn read_sweep(path: &Path) -> Result<Sweep> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut first = Vec::new();
+    BufReader::new(file).read_until(b'\n', &mut first)?;
+    Ok(read_header(path, &first)?.sweep)
 }
 
 impl ShardFile {

@@ -388,6 +388,12 @@ fn shards_of_other_scenarios_seeds_and_policies_are_refused() {
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
+    // A shard that is not there yet is not begun beside one of another sweep.
+    fs::rename(place.path().join("out/shard-2-of-2.jsonl"), place.path().join("old"))
+        .expect("renamed");
+    let message = place.shard_refused("2/2", &[]);
+    assert!(message.contains("s.toml under fifo is not the same"), "{message}");
+    assert_eq!(place.out(), ["shard-1-of-2.jsonl"]);
     place.shard("2/2", &["--fresh"]);
     let message = place.refused(&["sweep", "merge", "out"]);
     for part in [
@@ -448,6 +454,11 @@ fn shards_of_another_build_are_refused() {
         "{message}"
     );
     let (done, message) = run(&shard_args("2/2", &[]));
+    assert!(
+        !done && message.contains("build of the file: tidegate"),
+        "{message}"
+    );
+    let (done, message) = run(&shard_args("2/2", &["--fresh"]));
     assert!(done, "{message}");
     let message = place.refused(&["sweep", "merge", "out"]);
     assert!(message.contains("different sweeps: build of"), "{message}");
