@@ -168,7 +168,7 @@ impl Found {
 impl Found {
     /// Returns the unfinished shards that are whole in the same directory.
     fn parts_beside_shards(&self) -> impl Iterator<Item = &PathBuf> {
-        let is_whole = |part: &&PathBuf| self.files.contains(&part.with_extension(""));
+        let is_whole = move |part: &&PathBuf| self.files.contains(&part.with_extension(""));
         self.parts.iter().filter(is_whole)
     }
 }

