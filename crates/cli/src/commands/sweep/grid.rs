@@ -154,7 +154,7 @@ fn in_words(policy: &PolicySpec) -> String {
     }
 }
 
-/// Version of what [`digest`] covers. In the first one, which wrote no version, times of the scenario
+/// Version of what [`digest`] covers. In the first one, which had no number, times of the scenario
 /// were rounded, so that its results may be those of another scenario.
 const DIGEST: &str = " 2";
 
