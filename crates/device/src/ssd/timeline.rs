@@ -73,7 +73,7 @@ impl Timeline {
         match (joins_last, joins_next) {
             (true, true) => {
                 self.busy[next - 1].end = self.busy[next].end;
-                self.busy.remove(next);
+                self.remove_span(next);
             }
             (true, false) => self.busy[next - 1].end = end,
             (false, true) => self.busy[next].begin = begin,
@@ -84,12 +84,29 @@ impl Timeline {
                     next -= self.first;
                     self.first = 0;
                 }
-                self.busy.insert(next, Span { begin, end });
+                self.insert_span(next, Span { begin, end });
             }
             // All spans are in use: the gap to a neighbour is booked as well.
             (false, false) if next > self.first => self.busy[next - 1].end = end,
             (false, false) => self.busy[next].begin = begin,
         }
+    }
+
+    // One or two spans lie behind most places. `Vec::insert` and `Vec::remove` call `memmove` for
+    // them, which takes longer than these loops: several times as long in musl.
+
+    fn insert_span(&mut self, index: usize, span: Span) {
+        self.busy.push(span);
+        for later in (index + 1..self.busy.len()).rev() {
+            self.busy.swap(later - 1, later);
+        }
+    }
+
+    fn remove_span(&mut self, index: usize) {
+        for later in index + 1..self.busy.len() {
+            self.busy.swap(later - 1, later);
+        }
+        self.busy.pop();
     }
 }
 
