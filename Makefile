@@ -118,6 +118,11 @@ durability: build ## Cut the power under the daemon's disk: FUSE, and as root ex
 
 ##@ Packaging it
 
+.PHONY: pgo
+pgo: ## Build the program optimised by a profile of its own runs, target/pgo/*/release/tidegate
+	@scripts/setup build
+	@scripts/pgo
+
 .PHONY: release
 release: ## Make package, static binary, container image, checksums and SBOM in target/dist
 	@scripts/setup package
