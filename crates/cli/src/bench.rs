@@ -372,10 +372,7 @@ fn loop_alone(workload: Workload) -> f64 {
 fn objective(vms: u64) -> Objective {
     Objective {
         reservation: Rate::iops((DEVICE_IOPS / 2 / vms).max(1)),
-        limit: Limit {
-            total: Rate::iops((DEVICE_IOPS * 4 / vms).max(2)),
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(Rate::iops((DEVICE_IOPS * 4 / vms).max(2))),
         ..Objective::default()
     }
 }

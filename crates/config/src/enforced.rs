@@ -227,10 +227,7 @@ mod tests {
     #[test]
     fn tuners_are_named_to_those_who_want_a_target() {
         let limited = Objective {
-            limit: Limit {
-                total: Rate::bytes(9_000_000),
-                ..Limit::NONE
-            },
+            limit: Limit::of_all(Rate::bytes(9_000_000)),
             ..Objective::default()
         };
         let untuned = named(&[|of| of.limit], false);

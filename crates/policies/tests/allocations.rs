@@ -70,10 +70,7 @@ fn objective(n: usize) -> Objective {
             ..Objective::default()
         },
         2 => Objective {
-            limit: Limit {
-                total: Rate::iops(3000),
-                ..Limit::NONE
-            },
+            limit: Limit::of_all(Rate::iops(3000)),
             ..Objective::default()
         },
         3 => Objective {

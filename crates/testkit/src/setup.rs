@@ -69,10 +69,7 @@ pub fn weighted(weight: u32) -> Objective {
 /// Returns an objective with this limit and nothing else.
 pub fn limited(total: Rate) -> Objective {
     Objective {
-        limit: Limit {
-            total,
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(total),
         ..Objective::default()
     }
 }

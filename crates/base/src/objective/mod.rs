@@ -86,6 +86,14 @@ impl Limit {
         burst: None,
     };
 
+    /// Limits reads and writes together, without bursts.
+    pub const fn of_all(rate: Rate) -> Limit {
+        Limit {
+            total: rate,
+            ..Limit::NONE
+        }
+    }
+
     /// Returns true if no rate is limited.
     pub const fn is_none(&self) -> bool {
         self.total.is_none() && self.read.is_none() && self.write.is_none()
@@ -466,10 +474,7 @@ mod tests {
     fn a_reservation_above_the_limit_is_refused_with_both_values() {
         let objective = Objective {
             reservation: Rate::iops(500),
-            limit: Limit {
-                total: Rate::iops(400),
-                ..Limit::NONE
-            },
+            limit: Limit::of_all(Rate::iops(400)),
             ..Objective::default()
         };
         let error = objective.validate().unwrap_err().to_string();

@@ -118,10 +118,7 @@ fn rates_are_requests_of_the_expected_size() {
     };
     assert_eq!(requests_and_size(target).0, 300_000_000);
     let limited = Objective {
-        limit: Limit {
-            total: Rate::bytes(16384 * 50),
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(Rate::bytes(16384 * 50)),
         ..reserve(normal)
     };
     assert_eq!(requests_and_size(limited).0, 50_000_000);

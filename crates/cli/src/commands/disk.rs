@@ -395,10 +395,7 @@ mod tests {
             else {
                 panic!("{words:?}");
             };
-            let was = Limit {
-                total: Rate::iops(1_000_000),
-                ..Limit::NONE
-            };
+            let was = Limit::of_all(Rate::iops(1_000_000));
             let (now, _) = limit_groups::merge(&limits(&args), (&was, None), &[])
                 .unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(now, limit, "{words:?}");

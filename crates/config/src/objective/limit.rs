@@ -226,10 +226,7 @@ pub(super) fn read(field: &Field<'_>, base: &Limit) -> Option<Limit> {
     }
     if !matches!(field.node.value, Value::Table(_)) {
         // A plain rate replaces the whole table, as a value of another type does in RFC 7396.
-        return Some(Limit {
-            total: field.rate()?,
-            ..Limit::NONE
-        });
+        return Some(Limit::of_all(field.rate()?));
     }
     let mut section = Section::with_keys(field, &LIMIT)?;
     let mut new = *base;

@@ -291,10 +291,7 @@ fn a_lifted_limit_costs_nothing_once_what_waited_has_gone() {
         .vms_mut()
         .add_disk(vm, disk)
         .expect("a valid range");
-    let limit = |per_s| Limit {
-        total: Rate::iops(per_s),
-        ..Limit::NONE
-    };
+    let limit = |per_s| Limit::of_all(Rate::iops(per_s));
     // Without any limit there is no state of limits either.
     let now = b.now;
     let mut vms = b.engine.vms_mut();

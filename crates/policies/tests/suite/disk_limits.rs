@@ -18,10 +18,7 @@ const MS: u64 = 1_000_000;
 const SERVICE: u64 = 100_000;
 
 fn iops(per_s: u64) -> Limit {
-    Limit {
-        total: Rate::iops(per_s),
-        ..Limit::NONE
-    }
+    Limit::of_all(Rate::iops(per_s))
 }
 
 /// Returns a world under a policy, which keeps all answers.

@@ -222,10 +222,7 @@ fn a_deadline_from_admission_leaves_out_the_time_held_back_by_a_limit() {
         let mut world = World::new("fifo", 20 * MS);
         world.driver.engine.set_policy(Nanos::ZERO, &spec);
         let limited = world.guest(&Objective {
-            limit: Limit {
-                total: Rate::iops(1),
-                ..Limit::NONE
-            },
+            limit: Limit::of_all(Rate::iops(1)),
             ..bounded(80)
         });
         let other = world.guest(&bounded(60));

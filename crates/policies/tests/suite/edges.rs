@@ -216,10 +216,7 @@ fn a_year_passes_and_limits_still_hold() {
         let mut world = World::new(policy, 1000);
         let guest = world.guest(&limited(Rate::iops(1000)));
         let slow = world.guest(&Objective {
-            limit: Limit {
-                total: Rate::bytes(1),
-                ..Limit::NONE
-            },
+            limit: Limit::of_all(Rate::bytes(1)),
             weight: 1,
             ..Objective::default()
         });

@@ -72,10 +72,7 @@ impl Bench {
         };
         for vm in 0..VMS as u64 {
             let limit = match vm {
-                0 => Limit {
-                    total: Rate::iops(300),
-                    ..Limit::NONE
-                },
+                0 => Limit::of_all(Rate::iops(300)),
                 1 => Limit {
                     read: Rate::iops(200),
                     ..Limit::NONE

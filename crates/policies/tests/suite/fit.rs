@@ -67,10 +67,7 @@ fn objectives() -> impl Strategy<Value = Objective> {
         |(reservation, target, limit, latency, (reads, sequential, size))| Objective {
             reservation,
             target,
-            limit: Limit {
-                total: limit,
-                ..Limit::NONE
-            },
+            limit: Limit::of_all(limit),
             latency,
             expects: ExpectedWorkload {
                 reads,

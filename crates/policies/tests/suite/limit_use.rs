@@ -154,17 +154,6 @@ fn a_limit_that_did_not_exist_before_begins_with_its_burst() {
     });
 }
 
-/// Objective with a limit and no burst.
-fn steady(total: Rate) -> Objective {
-    Objective {
-        limit: Limit {
-            total,
-            ..Limit::NONE
-        },
-        ..Objective::default()
-    }
-}
-
 /// Number of requests in the second after `used` seconds under the objective `was`, where it then
 /// becomes `is`: by a change in one engine, and in another engine that begins with `is`.
 fn changed(policy: &str, of: Of, [was, is]: [Objective; 2], used: u64) -> [u64; 2] {
@@ -182,13 +171,13 @@ fn changed(policy: &str, of: Of, [was, is]: [Objective; 2], used: u64) -> [u64; 
 
 #[test]
 fn a_limit_that_is_another_one_in_the_other_engine_is_as_after_a_change() {
-    let bytes = |rate| steady(Rate::bytes(rate));
+    let bytes = |rate| limited(Rate::bytes(rate));
     let burst = |total, burst, length| {
         let length = Nanos::from_millis(length);
         bursting(Rate::iops(total), Rate::iops(burst), length)
     };
     let (slow, fast) = (bytes(400), bytes(409_600));
-    let strict = steady(Rate::iops(100));
+    let strict = limited(Rate::iops(100));
     let (short, long) = (burst(100, 800, 250), burst(100, 800, 1000));
     let cases = [
         ("raised", [slow, fast], 1),

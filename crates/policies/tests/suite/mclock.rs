@@ -392,10 +392,7 @@ fn objective() -> impl Strategy<Value = Objective> {
     let weight = prop_oneof![1u32..=10, 1u32..=10_000];
     (reservation, limit, weight).prop_map(|(reservation, total, weight)| Objective {
         reservation,
-        limit: Limit {
-            total,
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(total),
         weight,
         ..Objective::default()
     })

@@ -330,10 +330,7 @@ fn a_merge_limit_that_changes_leaves_what_is_in_flight_as_it_is() {
 #[test]
 fn limits_hold_in_series_with_the_throttle() {
     let mut lab = Lab::new(10_000, 1);
-    let limit = Limit {
-        total: Rate::iops(1000),
-        ..Limit::NONE
-    };
+    let limit = Limit::of_all(Rate::iops(1000));
     let objective = |target| Objective {
         limit,
         target,

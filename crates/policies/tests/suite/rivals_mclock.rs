@@ -20,10 +20,7 @@ fn objective((reservation, limit, weight): Terms) -> Objective {
     };
     Objective {
         reservation: rate(reservation),
-        limit: Limit {
-            total: rate(limit),
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(rate(limit)),
         weight,
         ..Objective::default()
     }

@@ -250,10 +250,7 @@ fn a_deadline_transfer_ends_in_time_and_takes_no_more_than_it_needs() {
 #[test]
 fn a_limit_holds_over_a_floor_and_over_being_alone() {
     let limited = Objective {
-        limit: Limit {
-            total: Rate::iops(200),
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(Rate::iops(200)),
         ..reserved(200)
     };
     let (mut world, guests) = crowd(&[(limited, 8)]);

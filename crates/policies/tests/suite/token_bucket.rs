@@ -326,10 +326,7 @@ fn in_an_hour(limit: Limit, op: Op, len: u32) -> (u64, u64) {
 
 #[test]
 fn the_rate_over_an_hour_is_exact() {
-    let total = |total| Limit {
-        total,
-        ..Limit::NONE
-    };
+    let total = |total| Limit::of_all(total);
     let (ops, _) = in_an_hour(total(Rate::iops(7)), Op::Read, 4096);
     assert!(ops.abs_diff(7 * 3600) <= 1, "{ops}");
     let (_, bytes) = in_an_hour(total(Rate::bytes(1_234_567)), Op::Write, 65536);

@@ -114,10 +114,7 @@ mod tests {
 
     #[test]
     fn limits_that_are_in_force_are_doubled_by_the_commands() {
-        let group = Limit {
-            total: Rate::bytes(9_000_000),
-            ..Limit::NONE
-        };
+        let group = Limit::of_all(Rate::bytes(9_000_000));
         let own = "{ read = \"5 IOPS\", burst = { read = \"7 IOPS\" } }";
         let (exports, commands) = limited("own", own, group);
         assert_eq!(exports, ["log", "own"]);

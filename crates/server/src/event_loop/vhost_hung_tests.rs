@@ -116,10 +116,7 @@ fn a_front_end_waits_for_a_slow_disk_that_goes_on() {
     // All requests take longer than the bound on the silence between two of them, which is 2 s in
     // unit tests.
     config.vms[0].objective = Objective {
-        limit: Limit {
-            total: Rate::iops(4),
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(Rate::iops(4)),
         ..Objective::default()
     };
     let server = Server::start(config);
@@ -145,10 +142,7 @@ fn a_front_end_waits_for_requests_that_an_earlier_session_left_while_they_go_on(
     // As many are in flight all the time, while fewer and fewer are left.
     scheduling.max_pending_per_vm = 2;
     config.vms[0].objective = Objective {
-        limit: Limit {
-            total: Rate::iops(4),
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(Rate::iops(4)),
         ..Objective::default()
     };
     let server = Server::start(config);

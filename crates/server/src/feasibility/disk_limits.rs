@@ -91,10 +91,7 @@ fn above_disk_limits(
     let promised = Objective {
         reservation: objective.reservation,
         target: objective.target,
-        limit: Limit {
-            total: allowed,
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(allowed),
         ..Objective::default()
     };
     let Err(ObjectiveError::Contradiction {

@@ -24,10 +24,7 @@ fn all_is_answered_at_the_end(set: impl Fn(&mut VmConfig, Limit)) {
     let mut config = single(dir.path(), DeviceKind::Memory, None, 1 << 20);
     config.devices[0].scheduling.policy = PolicySpec::named("limit").unwrap();
     config.devices[0].scheduling.merge_limit = 0;
-    let limit = Limit {
-        total: Rate::iops(1),
-        ..Limit::NONE
-    };
+    let limit = Limit::of_all(Rate::iops(1));
     set(&mut config.vms[0], limit);
     let server = Server::start(config);
     let mut client = server.connect("disk");

@@ -22,10 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(25);
 
 fn limit(total: Rate) -> Objective {
     Objective {
-        limit: Limit {
-            total,
-            ..Limit::NONE
-        },
+        limit: Limit::of_all(total),
         ..Objective::default()
     }
 }

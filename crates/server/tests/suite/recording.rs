@@ -270,10 +270,7 @@ async fn a_recording_begins_and_ends_while_the_device_is_served() {
 fn a_recording_tells_which_vms_have_limits_of_disks() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = recorded(dir.path());
-    let limit = Limit {
-        total: Rate::iops(1000),
-        ..Limit::NONE
-    };
+    let limit = Limit::of_all(Rate::iops(1000));
     let name = "logs".to_owned();
     config.devices[0].limit_groups = vec![LimitGroup { name, limit }];
     let with = |name: &str, limit: Limit, group: Option<&str>| {

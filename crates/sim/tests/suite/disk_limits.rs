@@ -60,10 +60,7 @@ fn divided() -> Scenario {
         limit,
         group: None,
     };
-    let limit = Limit {
-        total: Rate::iops(100),
-        ..Limit::NONE
-    };
+    let limit = Limit::of_all(Rate::iops(100));
     scenario.vms[0].parts = vec![part(0, limit), part(256 << 20, Limit::NONE)];
     scenario
 }

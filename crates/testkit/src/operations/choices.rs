@@ -66,10 +66,7 @@ fn parameters(step: u64) -> [(&'static str, u64); 24] {
 }
 
 fn total(total: Rate) -> Limit {
-    Limit {
-        total,
-        ..Limit::NONE
-    }
+    Limit::of_all(total)
 }
 
 fn normalised(per_s: u64, norm: u32) -> Rate {

@@ -41,10 +41,7 @@ fn objective(draws: &mut Draws) -> Objective {
             Priority::BestEffort(7),
             Priority::Idle,
         ];
-        let mut limit = Limit {
-            total: rate(draws),
-            ..Limit::NONE
-        };
+        let mut limit = Limit::of_all(rate(draws));
         match draws.below(4) {
             0 => limit.read = rate(draws),
             1 => limit.write = rate(draws),

@@ -2,25 +2,15 @@
 //! that repeat a unit's requests one by one, and units that are cancelled in part.
 
 use crate::attacks::rig::{config, limiting};
-use crate::common::{Driver, Guest, Start};
+use crate::common::{Driver, Guest, Start, limited};
 use tidegate_core::engine::EngineConfig;
-use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
+use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::request::{ClientId, DeviceIo, IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
 const KIB: u32 = 1 << 10;
 const SECOND: u64 = 1_000_000_000;
-
-fn capped(total: Rate) -> Objective {
-    Objective {
-        limit: Limit {
-            total,
-            ..Limit::NONE
-        },
-        ..Objective::default()
-    }
-}
 
 /// Duration of a device I/O in ns.
 const SERVICE: u64 = 10_000;
@@ -143,7 +133,7 @@ fn requests_are_charged_once_however_they_are_merged_and_split() {
     each(|policy, case, op| {
         let (rate, end) = (90, 20 * SECOND);
         let mut rig = Driver::new(case.config(), policy);
-        let Guest { client, .. } = rig.guest(&capped(Rate::iops(rate)));
+        let Guest { client, .. } = rig.guest(&limited(Rate::iops(rate)));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         saturate(&mut rig, end, refill, |_| Ok(()));
         let (ops, most, _) = first_served(&rig, end);
@@ -157,7 +147,7 @@ fn bytes_are_charged_once_however_they_are_merged_and_split() {
     each(|policy, case, op| {
         let (rate, end) = (3_000_000, 20 * SECOND);
         let mut rig = Driver::new(case.config(), policy);
-        let Guest { client, .. } = rig.guest(&capped(Rate::bytes(rate)));
+        let Guest { client, .. } = rig.guest(&limited(Rate::bytes(rate)));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         saturate(&mut rig, end, refill, |_| Ok(()));
         let (.., bytes) = first_served(&rig, end);
@@ -178,7 +168,7 @@ fn a_normalised_request_counts_its_size_once() {
             bytes_per_s: None,
         };
         let mut rig = Driver::new(case.config(), policy);
-        let Guest { client, .. } = rig.guest(&capped(rate));
+        let Guest { client, .. } = rig.guest(&limited(rate));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         saturate(&mut rig, end, refill, |_| Ok(()));
         // In units of 16 KiB, at least one a request.
@@ -200,7 +190,7 @@ fn what_is_repeated_after_an_error_is_not_counted_again() {
     each(|policy, case, op| {
         let (rate, end) = (90, 20 * SECOND);
         let mut rig = Driver::new(case.config(), policy);
-        let Guest { vm, client, .. } = rig.guest(&capped(Rate::iops(rate)));
+        let Guest { vm, client, .. } = rig.guest(&limited(Rate::iops(rate)));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         let (mut n, mut errors) = (0, 0);
         saturate(&mut rig, end, refill, |_| {
@@ -222,7 +212,7 @@ fn bytes_that_are_repeated_after_an_error_are_charged_again() {
     each(|policy, case, op| {
         let (rate, end) = (3_000_000, 20 * SECOND);
         let mut rig = Driver::new(case.config(), policy);
-        let Guest { client, .. } = rig.guest(&capped(Rate::bytes(rate)));
+        let Guest { client, .. } = rig.guest(&limited(Rate::bytes(rate)));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         let mut n = 0;
         saturate(&mut rig, end, refill, |_| {
@@ -243,7 +233,7 @@ fn what_is_cancelled_before_it_starts_costs_nothing() {
         for merge in [0, 64 * KIB] {
             let (rate, end) = (90, 20 * SECOND);
             let mut rig = Driver::new(config(4, merge, 1 << 20), &policy);
-            let vm = rig.vm(&capped(Rate::iops(rate)));
+            let vm = rig.vm(&limited(Rate::iops(rate)));
             let disk = rig.disk(vm);
             let stays = rig.client(disk);
             let mut goes = rig.client(disk);

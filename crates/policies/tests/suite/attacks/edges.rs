@@ -1,9 +1,9 @@
 //! Tests of extreme values for every policy: objectives, sizes, places and times.
 
 use crate::attacks::rig::{config, limiting, policies};
-use crate::common::{Driver, Guest};
+use crate::common::{Driver, Guest, limited};
 use tidegate_core::engine::{DiskSpec, Engine};
-use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
+use tidegate_core::objective::{Burst, Objective, OpsRate, Priority, Rate};
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{Lane, Op, Request};
 use tidegate_core::time::Nanos;
@@ -14,23 +14,13 @@ const KIB: u32 = 1 << 10;
 /// Requests that may be outstanding while objectives are replaced.
 const BACKLOG_MAX: usize = 500;
 
-fn capped(total: Rate) -> Objective {
-    Objective {
-        limit: Limit {
-            total,
-            ..Limit::NONE
-        },
-        ..Objective::default()
-    }
-}
-
 /// Returns objectives with the smallest and the largest of all values.
 fn extremes() -> Vec<Objective> {
     let none = Objective::default();
     let mut all = Vec::new();
     for per_s in [1, u32::MAX as u64, 1_000_000_000, Rate::MAX] {
         for rate in [Rate::iops(per_s), Rate::bytes(per_s)] {
-            all.push(capped(rate));
+            all.push(limited(rate));
             let reservation = rate;
             all.push(Objective {
                 reservation,
@@ -38,7 +28,7 @@ fn extremes() -> Vec<Objective> {
             });
             all.push(Objective {
                 reservation,
-                ..capped(rate)
+                ..limited(rate)
             });
             let target = rate;
             all.push(Objective { target, ..none });
@@ -60,7 +50,7 @@ fn extremes() -> Vec<Objective> {
         let reservation = rate;
         all.push(Objective {
             reservation,
-            ..capped(rate)
+            ..limited(rate)
         });
     }
     for latency in [1, u64::MAX] {
@@ -77,7 +67,7 @@ fn extremes() -> Vec<Objective> {
             write: Rate::NONE,
             length,
         });
-        let mut objective = capped(Rate::iops(1));
+        let mut objective = limited(Rate::iops(1));
         objective.limit.burst = burst;
         all.push(objective);
     }
@@ -162,14 +152,14 @@ fn debt_survives_limit_changes() {
         for high in [1000, u32::MAX as u64, 1_000_000_000, Rate::MAX] {
             for rate in [Rate::iops as fn(u64) -> Rate, Rate::bytes] {
                 let mut rig = Driver::new(config(4, 0, 64 * KIB), &policy);
-                let low = capped(rate(1));
+                let low = limited(rate(1));
                 let Guest { vm, client, .. } = rig.guest(&low);
                 rig.ask(client, Op::Read, 0, 1).expect("room");
                 rig.ask(client, Op::Read, 1 << 20, 1).expect("room");
                 assert_eq!(rig.dispatch(2), 1, "{policy:?}");
                 rig.end_all();
                 for _ in 0..10 {
-                    for objective in [capped(rate(high)), low] {
+                    for objective in [limited(rate(high)), low] {
                         let now = rig.now;
                         rig.engine
                             .vms_mut()
@@ -193,7 +183,7 @@ fn debt_survives_limit_changes() {
 fn the_longest_requests_pass_the_slowest_limit_one_at_a_time() {
     for policy in limiting() {
         let mut rig = Driver::new(config(32, 128 * KIB, 32 << 20), &policy);
-        let Guest { vm, client, .. } = rig.guest(&capped(Rate::bytes(1)));
+        let Guest { vm, client, .. } = rig.guest(&limited(Rate::bytes(1)));
         for n in 0..3u64 {
             rig.ask(client, Op::Read, n << 26, 32 << 20).expect("room");
         }
@@ -221,7 +211,7 @@ fn requests_are_served_after_a_clock_jump_of_centuries() {
             let mut clients = Vec::new();
             for objective in [
                 Objective::default(),
-                capped(Rate::iops(50)),
+                limited(Rate::iops(50)),
                 Objective {
                     reservation: Rate::iops(100),
                     weight: 10_000,

@@ -2,7 +2,7 @@
 //! flushes in flight: nothing is lost, and consumed limits stay consumed.
 
 use crate::attacks::rig::{Draws, config, limiting, policies};
-use crate::common::{Driver, Guest};
+use crate::common::{Driver, Guest, limited};
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::request::{ClientId, IoError, Op};
 use tidegate_core::time::Nanos;
@@ -11,16 +11,6 @@ use tidegate_policies::policy::{PolicySpec, registry};
 const KIB: u32 = 1 << 10;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
-
-fn capped(total: Rate) -> Objective {
-    Objective {
-        limit: Limit {
-            total,
-            ..Limit::NONE
-        },
-        ..Objective::default()
-    }
-}
 
 fn ask_some(rig: &mut Driver, clients: &[ClientId], next: &mut [u64], draws: &mut Draws) {
     for (n, &client) in clients.iter().enumerate() {
@@ -54,7 +44,7 @@ fn nothing_is_lost_between_any_two_policies() {
                 latency: Some(Nanos(20 * MS)),
                 ..Objective::default()
             };
-            let objectives = [Objective::default(), reserved, capped(Rate::iops(400))];
+            let objectives = [Objective::default(), reserved, limited(Rate::iops(400))];
             let mut clients: Vec<ClientId> = Vec::new();
             for objective in objectives {
                 clients.push(rig.guest(&objective).client);
@@ -108,7 +98,7 @@ fn most_in_100_ms(times: &[u64]) -> u64 {
 /// while the policy is replaced every `period`.
 fn under_swaps(from: &PolicySpec, to: &PolicySpec, iops: u64, period: u64) -> Vec<u64> {
     let mut rig = Driver::new(config(4, 0, 64 * KIB), from);
-    let Guest { client, .. } = rig.guest(&capped(Rate::iops(iops)));
+    let Guest { client, .. } = rig.guest(&limited(Rate::iops(iops)));
     let (mut next, mut swaps, mut swapped) = (0u64, 0u64, 0u64);
     while rig.now.0 < SECOND {
         while rig.ledger.unanswered() < 16 {
@@ -163,7 +153,7 @@ fn a_moment_under_another_policy_buys_nothing() {
     for to in limiting() {
         for between in policies() {
             let mut rig = Driver::new(config(4, 0, 64 * KIB), &to);
-            let Guest { client, .. } = rig.guest(&capped(Rate::iops(10)));
+            let Guest { client, .. } = rig.guest(&limited(Rate::iops(10)));
             for n in 0..4u64 {
                 rig.ask(client, Op::Read, n << 20, 4096).expect("room");
             }
@@ -197,7 +187,7 @@ fn what_is_spent_follows_a_limit_that_nobody_keeps() {
         (None, 0),
     ] {
         let mut rig = Driver::new(config(4, 0, 64 * KIB), &limit);
-        let Guest { vm, client, .. } = rig.guest(&capped(Rate::iops(10)));
+        let Guest { vm, client, .. } = rig.guest(&limited(Rate::iops(10)));
         for n in 0..4u64 {
             rig.ask(client, Op::Read, n << 20, 4096).expect("room");
         }
@@ -209,7 +199,7 @@ fn what_is_spent_follows_a_limit_that_nobody_keeps() {
             change.unwrap_or(Rate::NONE),
             change.unwrap_or(Rate::iops(10)),
         ] {
-            let changed = rig.engine.vms_mut().set_objective(now, vm, &capped(rate));
+            let changed = rig.engine.vms_mut().set_objective(now, vm, &limited(rate));
             changed.expect("is valid");
         }
         rig.engine.set_policy(now, &limit);

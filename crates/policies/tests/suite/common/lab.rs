@@ -196,10 +196,7 @@ pub struct Lab {
 /// Returns the limit of a guest: none, in requests per second, or by direction.
 fn limit(guest: usize) -> Limit {
     match guest % 4 {
-        1 => Limit {
-            total: Rate::iops(300),
-            ..Limit::NONE
-        },
+        1 => Limit::of_all(Rate::iops(300)),
         2 => Limit {
             read: Rate::iops(150),
             write: Rate::bytes(8_000_000),

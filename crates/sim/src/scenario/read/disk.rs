@@ -120,10 +120,7 @@ mod tests {
         let limited = "[[disk]]\nsize = \"1 GiB\"\nlimit = \"5 MB/s\"\nlimit_group = \"logs\"\n";
         let part = DiskPart {
             start: 0,
-            limit: Limit {
-                total: Rate::bytes(5_000_000),
-                ..Limit::NONE
-            },
+            limit: Limit::of_all(Rate::bytes(5_000_000)),
             group: Some("logs".to_owned()),
         };
         let disk_with_limits = Disk {

@@ -73,10 +73,7 @@ impl Promises {
         };
         // Most limits are valid; a few attempts avoid a loop without end.
         let drawn = (0..8).find_map(|_| Some(limit(rng, self.iops, self.bursts)).filter(is_valid));
-        drawn.unwrap_or(Limit {
-            total: Rate::iops(self.iops),
-            ..Limit::NONE
-        })
+        drawn.unwrap_or(Limit::of_all(Rate::iops(self.iops)))
     }
 }
 

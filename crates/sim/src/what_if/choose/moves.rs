@@ -158,10 +158,7 @@ impl Moves<'_> {
         for &vm in vms {
             let rate = rate_of(&outcome.vms[vm].as_ref()?.figures, part)?;
             let limit = &mut settings.objectives[vm].limit;
-            let new = Limit {
-                total: rate,
-                ..Limit::NONE
-            };
+            let new = Limit::of_all(rate);
             *limit = lowest(limit, &new);
         }
         let fine = |vm: &usize| settings.objectives[*vm].validate().is_ok();
@@ -339,10 +336,7 @@ mod tests {
             burst: Some(burst),
             ..Limit::NONE
         };
-        let new = Limit {
-            total: Rate::bytes(50_000_000),
-            ..Limit::NONE
-        };
+        let new = Limit::of_all(Rate::bytes(50_000_000));
         let both = lowest(&given, &new);
         let total = Rate {
             ops: Rate::iops(1000).ops,
@@ -357,16 +351,10 @@ mod tests {
         assert!(is_looser(&new, &given) && is_looser(&Limit::NONE, &given));
         assert!(is_looser(&given, &paced) && !is_looser(&paced, &given));
         // A rate of one direction is not above that of both.
-        let low = Limit {
-            total: Rate::bytes(5_000_000),
-            ..Limit::NONE
-        };
+        let low = Limit::of_all(Rate::bytes(5_000_000));
         assert_eq!(lowest(&given, &low).write, Rate::bytes(5_000_000));
         // A limit that binds more has its burst.
-        let high = Limit {
-            total: Rate::iops(2000),
-            ..Limit::NONE
-        };
+        let high = Limit::of_all(Rate::iops(2000));
         assert_eq!(lowest(&given, &high), given);
     }
 
