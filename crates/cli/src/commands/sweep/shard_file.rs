@@ -90,7 +90,8 @@ impl SeriesKey {
             policy,
             scheduler,
             digest,
-            content: sha256([format!("{:?}", series.ready.scenario).as_str()]),
+            // Times are exact in this format alone.
+            content: sha256([format!("{:#?}", series.ready.scenario).as_str()]),
         }
     }
 }
