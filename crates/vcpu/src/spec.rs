@@ -341,7 +341,7 @@ mod tests {
         let slice = (Nanos(1), Nanos::SECOND);
         let slice = ParamInfo::duration("slice", Nanos::from_millis(30), slice, "");
         assert_eq!(slice.written(slice.default), "30 ms");
-        assert_eq!(slice.written(30_000_001), "30.000001 ms");
+        assert_eq!(slice.written(30_000_001), "30000.001 us");
         assert_eq!(slice.allowed(), "1 ns to 1 s");
         let part = ParamInfo {
             kind: ParamKind::Part,
