@@ -26,6 +26,15 @@ pub struct Health {
     pub uptime_s: Option<u64>,
 }
 
+/// Body of the answer to `GET /readyz`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Readiness {
+    /// True if the daemon accepts changes, such as new VMs, and all its devices answer.
+    pub ready: bool,
+    /// Reasons why it is not ready, for people; empty if it is.
+    pub problems: Vec<String>,
+}
+
 /// Severity of a [`Reason`], and of the daemon as a whole; ordered from good to bad.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -42,7 +42,9 @@
 //! | `GET /v1/policies` | | list of [`PolicyInfoView`] |
 //! | `GET /v1/policies/{name}` | | [`PolicyInfoView`] |
 //! | `GET /v1/stats` | | [`StatsView`] |
+//! | `GET /v1/budget` | | list of [`DeviceBudgetView`] |
 //! | `GET /healthz` | | [`Health`] |
+//! | `GET /readyz` | | [`Readiness`] |
 //! | any, with a status of 400 or more | | [`ErrorBody`] |
 //!
 //! Not covered: `GET` and `PUT /v1/vms/{name}/learnt` carry a binary file that only the daemon
@@ -81,7 +83,9 @@
 //! [`FaultRequest`]: fault::FaultRequest
 //! [`PolicyInfoView`]: policy::PolicyInfoView
 //! [`StatsView`]: stats::StatsView
+//! [`DeviceBudgetView`]: budget::DeviceBudgetView
 //! [`Health`]: health::Health
+//! [`Readiness`]: health::Readiness
 //! [`HistoryView`]: history::HistoryView
 //! [`ExplainView`]: explain::ExplainView
 //! [`InterferenceView`]: interference::InterferenceView
@@ -93,6 +97,7 @@
 
 pub mod access;
 pub mod attainment;
+pub mod budget;
 pub mod change;
 pub mod device;
 pub mod disk;

@@ -117,7 +117,7 @@ pub fn warnings(devices: &[DeviceConfig], vms: &[VmConfig]) -> Vec<Diagnostic> {
 fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Vec<Diagnostic> {
     (devices.iter().enumerate())
         .filter_map(|(index, device)| {
-            let vms: Vec<_> = vms.iter().filter(|vm| vm.device == index).collect();
+            let vms = vms.iter().filter(|vm| vm.device == index);
             let profile = device.scheduling.profile.as_ref();
             let (what, help) = match profile.and_then(|profile| profile.imprecision()) {
                 Some(what) => (
@@ -125,7 +125,7 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
                     MEASURE_AGAIN.to_owned(),
                 ),
                 None => (
-                    shortage(device, &vms, now)?,
+                    shortage(device, vms, now)?,
                     "`tidegate plan` says what would fit".to_owned(),
                 ),
             };
@@ -140,8 +140,13 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
 }
 
 /// Returns the resource that a device lacks for its VMs and from when on; `None` if all fits.
-fn shortage(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<String> {
+pub(crate) fn shortage<'a>(
+    config: &DeviceConfig,
+    vms: impl IntoIterator<Item = &'a VmConfig>,
+    now: Timestamp,
+) -> Option<String> {
     let device = device(config)?;
+    let vms: Vec<_> = vms.into_iter().collect();
     let reason = |time: Timestamp| {
         let planned: Vec<_> = (vms.iter())
             .map(|vm| planned_vm_with(vm, vm.promised_at(time)))

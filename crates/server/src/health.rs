@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_api::disk::{Inactive, hang_notice};
-use tidegate_api::health::{Health, Reason, ReasonKind, Severity};
+use tidegate_api::health::{Health, Readiness, Reason, ReasonKind, Severity};
 use tidegate_core::engine::OTHER_SILENCE_TIMEOUT;
 use tidegate_core::time::Nanos;
 use tidegate_units::human::duration;
@@ -26,6 +26,20 @@ pub(crate) fn report(reasons: Vec<Reason>, uptime: Duration) -> Health {
         reasons,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         uptime_s: Some(uptime.as_secs()),
+    }
+}
+
+/// Returns whether a daemon with these reasons is ready for changes, which it refuses while another
+/// daemon takes over.
+pub(crate) fn readiness(reasons: &[Reason], takeover: bool) -> Readiness {
+    let takeover = takeover.then(|| "another daemon is taking over".to_owned());
+    let failing = (reasons.iter())
+        .filter(|reason| reason.kind.severity() == Severity::Failing)
+        .map(sentence);
+    let problems: Vec<_> = takeover.into_iter().chain(failing).collect();
+    Readiness {
+        ready: problems.is_empty(),
+        problems,
     }
 }
 

@@ -51,6 +51,7 @@
 //! ```
 
 mod blocking;
+mod budget;
 mod cost;
 mod latency;
 mod load;
@@ -65,6 +66,7 @@ use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 
 pub use self::blocking::Blocking;
+pub use budget::{Budget, LATENCY_PROBE_OPS, budget};
 pub use load::Load;
 pub use messages::{changed_parts, refusal};
 pub use nearest::{nearest, nearest_of_all};

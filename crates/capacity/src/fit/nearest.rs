@@ -7,7 +7,7 @@ use tidegate_base::time::Nanos;
 
 /// Granularity of a lowered bandwidth, in bytes per second: 1 kB/s, the unit in which an operator
 /// reads it.
-const BANDWIDTH_STEP: u64 = 1000;
+pub(super) const BANDWIDTH_STEP: u64 = 1000;
 /// Upper bound of the search for a latency; longer than any configurable bound.
 const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 
@@ -173,7 +173,7 @@ fn largest_where(max: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
 }
 
 /// Rounds up to three significant digits.
-fn rounded_up(time: Nanos) -> Nanos {
+pub(super) fn rounded_up(time: Nanos) -> Nanos {
     let mut step = 1;
     while time.0.div_ceil(step) > 999 {
         step *= 10;

@@ -230,6 +230,17 @@ pub(crate) enum DeviceCommand {
         #[arg(add = completion::devices())]
         name: String,
     },
+    /// Show what each device can still promise, by part of the objective
+    #[command(
+        after_help = "Each figure holds by itself for one more VM: promising one of them leaves \
+                      less of the\nothers. RESERVATION (or a target) is in requests of 4 KiB, \
+                      BANDWIDTH in requests of\n128 KiB, LATENCY the shortest bound of a VM \
+                      with 100 requests of 4 KiB a second.\n\nExamples:
+  tidegate device budget
+  tidegate device budget -o json | jq '.[] | {device, available}'
+  tidegate plan host.toml           the same question without a daemon"
+    )]
+    Budget,
     /// Change a limit that disks of a device share
     #[command(
         override_usage = "tidegate device limit <DEVICE> <GROUP> <LIMITS>",

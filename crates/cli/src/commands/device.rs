@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use hyper::Method;
+use tidegate_api::budget::{DeviceBudgetView, PromisesView};
 use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView, SteppedDownView};
 use tidegate_api::query::percent_encode;
 use tidegate_api::recording::RecordingsView;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::format_bandwidth;
-use tidegate_units::human::{bytes, count, duration, exact_bytes};
+use tidegate_units::human::{bytes, count, duration, exact_bytes, percent};
 
 use super::wording;
 use crate::args::DeviceCommand;
@@ -25,6 +26,13 @@ pub(super) fn run(command: DeviceCommand, client: &Client, out: Output) -> Resul
                 return out.json(&answer);
             }
             Ok(out.table(&describe(&read(answer)?))?)
+        }
+        DeviceCommand::Budget => {
+            let answer = client.get("/v1/budget")?;
+            if out.is_json() {
+                return out.json(&answer);
+            }
+            Ok(out.table(&budget_table(&read::<Vec<DeviceBudgetView>>(answer)?))?)
         }
         DeviceCommand::Limit(args) => {
             let (device, group) = (percent_encode(&args.device), percent_encode(&args.group));
@@ -108,6 +116,40 @@ fn list(client: &Client, out: Output) -> Result<()> {
         ]);
     }
     Ok(out.table(&table)?)
+}
+
+/// Returns a row for each device with what it can still promise.
+fn budget_table(budgets: &[DeviceBudgetView]) -> Table {
+    let mut table = Table::new([
+        ("DEVICE", Align::Left),
+        ("PROMISED", Align::Right),
+        ("RESERVATION", Align::Right),
+        ("BANDWIDTH", Align::Right),
+        ("LATENCY", Align::Right),
+        ("TRANSFER", Align::Right),
+        ("DISKS", Align::Right),
+        ("REASON", Align::Left),
+    ]);
+    for budget in budgets {
+        let unknown = || "-".to_owned();
+        let with = |figure: fn(&PromisesView) -> Option<String>| {
+            let figure = budget.available.as_ref().and_then(figure);
+            Cell::from(figure.unwrap_or_else(unknown))
+        };
+        let used = budget.used_thousandths.map(f64::from);
+        table.row([
+            Cell::from(budget.device.as_str()).tone(Tone::Strong),
+            used.map_or_else(unknown, |used| percent(used, 1000.0))
+                .into(),
+            with(|it| Some(format!("{} IOPS", it.reservation_iops))),
+            with(|it| Some(format_bandwidth(it.reservation_bytes_per_s))),
+            with(|it| it.latency_ns.map(duration)),
+            with(|it| Some(format_bandwidth(it.transfer_bytes_per_s))),
+            with(|it| it.disk_bytes.map(bytes)),
+            budget.reason.as_deref().unwrap_or_default().into(),
+        ]);
+    }
+    table
 }
 
 /// Adds the VMs of a device, and the limits that their disks share.

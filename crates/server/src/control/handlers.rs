@@ -378,6 +378,17 @@ pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Res
     Ok(json(code, &health))
 }
 
+pub(super) async fn readiness<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
+    let reasons = api.health_reasons().await?;
+    let readiness = health::readiness(&reasons, api.plane.change_gate().is_closed());
+    let code = if readiness.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    Ok(json(code, &readiness))
+}
+
 pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let all = api.snapshots().await?;
     let history = api.plane.history().map(|history| history.status());
@@ -393,7 +404,7 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
         "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, \
          /v1/recordings, /v1/whatif, /v1/report, /v1/stats, /v1/events, /v1/history, /v1/tokens, \
-         /healthz or /metrics",
+         /v1/budget, /healthz, /readyz or /metrics",
     )
 }
 

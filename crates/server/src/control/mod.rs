@@ -11,6 +11,7 @@
 mod access;
 mod admit;
 mod answer_body;
+mod budget;
 mod connections;
 mod dashboard;
 mod disk_limits;
@@ -51,6 +52,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use tidegate_api::budget::DeviceBudgetView;
 use tidegate_api::health::Reason;
 use tokio::sync::{Mutex, Notify, Semaphore};
 
@@ -96,6 +98,8 @@ pub(crate) struct Api<P> {
     of_vms: SharedByName<ApiResult<VmSnapshot>>,
     /// Reasons of `/healthz`.
     health: Shared<Vec<Reason>>,
+    /// Budgets of all devices.
+    budgets: Shared<ApiResult<Vec<DeviceBudgetView>>>,
     /// Subscribers of `/v1/events`.
     events: Events,
     maker: Option<Arc<Maker>>,
@@ -126,6 +130,7 @@ impl<P> Api<P> {
             of_devices: SharedByName::default(),
             of_vms: SharedByName::default(),
             health: Shared::exact(),
+            budgets: Shared::reused_for(budget::REUSED_FOR),
             events: Events::new(SubscribersMax::beside(usize::MAX, usize::MAX)),
             maker: None,
             what_ifs: WhatIfRuns::default(),

@@ -14,13 +14,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use serde_json::Value;
 use tidegate_api::access::{NewTokenView, Role, TokenRequest, TokenView};
+use tidegate_api::budget::DeviceBudgetView;
 use tidegate_api::change::{DiskLimitsChange, GroupLimitChange, ObjectiveChange, ScheduleEntry};
 use tidegate_api::device::DeviceView;
 use tidegate_api::disk::{DiskRequest, SizeRequest};
 use tidegate_api::endpoint::DiskEndpointsView;
 use tidegate_api::explain::ExplainView;
 use tidegate_api::fault::{DiskFaultsView, FaultRequest};
-use tidegate_api::health::Health;
+use tidegate_api::health::{Health, Readiness};
 use tidegate_api::history::{HistoriesView, HistoryStatusView, HistoryView};
 use tidegate_api::interference::InterferenceView;
 use tidegate_api::policy::{PolicyChoice, PolicyInfoView};
@@ -37,8 +38,8 @@ use tidegate_api::what_if::{WhatIfRequest, WhatIfView};
 use super::openapi::{Description, about, document_json};
 use super::plane::Plane;
 use super::{
-    Api, BODY_BYTES_MAX, access, disk_limits as d, events, explain, faults, handlers as h, history,
-    learnt_vm_state as l, pages, recordings as r, schedule as s, tokens, transfers as t,
+    Api, BODY_BYTES_MAX, access, budget, disk_limits as d, events, explain, faults, handlers as h,
+    history, learnt_vm_state as l, pages, recordings as r, schedule as s, tokens, transfers as t,
     vms_and_disks as v, what_if as w,
 };
 use crate::metrics;
@@ -195,6 +196,17 @@ fn state<P: Plane>() -> Vec<Route<P>> {
     )
     .answers::<Health>()
     .answers_with::<Health>(StatusCode::SERVICE_UNAVAILABLE);
+    let readiness = about(
+        "readiness",
+        "Readiness for changes, such as new VMs: 200, or 503 with the reasons.",
+    )
+    .answers::<Readiness>()
+    .answers_with::<Readiness>(StatusCode::SERVICE_UNAVAILABLE);
+    let budgets = about(
+        "budget",
+        "Largest promises that each device has room for, by part of the objective.",
+    )
+    .answers_list::<DeviceBudgetView>();
     let metrics =
         about("metrics", "Metrics in the format of Prometheus.").answers_as(metrics::CONTENT_TYPE);
     let document = about("openapi", "This description of the API, OpenAPI 3.1.").answers_file();
@@ -205,7 +217,9 @@ fn state<P: Plane>() -> Vec<Route<P>> {
         route(READ, GET, "/v1/events", events::events::<P>, live),
         route(READ, GET, "/v1/history", history::status::<P>, past),
         route(READ, GET, "/v1/history/vms", history::vms::<P>, of_vms),
+        route(READ, GET, "/v1/budget", budget::list::<P>, budgets),
         route(READ, GET, "/healthz", h::health::<P>, health),
+        route(READ, GET, "/readyz", h::readiness::<P>, readiness),
         route(READ, GET, "/metrics", h::metrics::<P>, metrics),
         route(READ, GET, "/openapi.json", openapi::<P>, document),
     ]

@@ -1,5 +1,5 @@
-//! Listeners of metrics: `/metrics` and `/healthz` alone, for clients that are not trusted with the
-//! control API.
+//! Listeners of metrics: `/metrics`, `/healthz` and `/readyz` alone, for clients that are not
+//! trusted with the control API.
 //!
 //! An answer asks every event loop. A client may send requests without end, and the loops must not
 //! be occupied by them, so an answer is used for [`ANSWER_INTERVAL`] and shared by all who ask
@@ -30,6 +30,7 @@ const ANSWER_INTERVAL: Duration = Duration::from_millis(100);
 enum Page {
     Health,
     Metrics,
+    Readiness,
 }
 
 #[derive(Clone)]
@@ -37,6 +38,7 @@ struct Scrapes<P> {
     api: Api<P>,
     health: Shared<ApiResult<Answer>>,
     metrics: Shared<ApiResult<Answer>>,
+    readiness: Shared<ApiResult<Answer>>,
 }
 
 #[derive(Clone)]
@@ -74,14 +76,15 @@ pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
         api,
         health: Shared::reused_for(ANSWER_INTERVAL),
         metrics: Shared::reused_for(ANSWER_INTERVAL),
+        readiness: Shared::reused_for(ANSWER_INTERVAL),
     };
-    let health =
-        |State(scrapes): State<Scrapes<P>>| async move { scrapes.page(Page::Health).await };
-    let metrics =
-        |State(scrapes): State<Scrapes<P>>| async move { scrapes.page(Page::Metrics).await };
+    let answer = |page| {
+        get(move |State(scrapes): State<Scrapes<P>>| async move { scrapes.page(page).await })
+    };
     Router::new()
-        .route("/healthz", get(health))
-        .route("/metrics", get(metrics))
+        .route("/healthz", answer(Page::Health))
+        .route("/metrics", answer(Page::Metrics))
+        .route("/readyz", answer(Page::Readiness))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .with_state(scrapes)
@@ -94,12 +97,14 @@ impl<P: Plane> Scrapes<P> {
         let shared = match page {
             Page::Health => &self.health,
             Page::Metrics => &self.metrics,
+            Page::Readiness => &self.readiness,
         };
         let state = State(self.api.clone());
         let make = move || async move {
             let response = match page {
                 Page::Health => handlers::health(state).await.into_response(),
                 Page::Metrics => handlers::metrics(state).await.into_response(),
+                Page::Readiness => handlers::readiness(state).await.into_response(),
             };
             Answer::of(response).await
         };
@@ -109,7 +114,7 @@ impl<P: Plane> Scrapes<P> {
 
 async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {} on a listener of metrics", uri.path());
-    ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing("/metrics or /healthz")
+    ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing("/metrics, /healthz or /readyz")
 }
 
 async fn no_such_method(method: Method, uri: Uri) -> ApiError {

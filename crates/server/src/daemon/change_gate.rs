@@ -41,6 +41,11 @@ impl ChangeGate {
             .then(|| UnderWay(self.clone()))
     }
 
+    /// Returns true while the gate is closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.borrow().is_closed
+    }
+
     /// Closes the gate once the changes under way have ended. Returns false if they have not within
     /// the time; the gate is open then.
     pub(crate) async fn close(&self, within: Duration) -> bool {
@@ -82,7 +87,7 @@ mod tests {
         tokio::task::yield_now().await;
         drop(part);
         assert!(closing.await.expect("no panic"));
-        assert!(gate.enter().is_none());
+        assert!(gate.is_closed() && gate.enter().is_none());
         gate.open();
         assert!(gate.enter().is_some());
     }

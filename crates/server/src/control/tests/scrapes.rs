@@ -23,7 +23,7 @@ async fn a_listener_of_metrics_serves_metrics_and_health_alone() {
     let plane = Pretended::new();
     let router = scrapes::router(Api::new(plane.clone(), Clock::system()));
     let before = format!("{:?}", plane.vms(|vms| vms.clone()));
-    for path in ["/metrics", "/healthz"] {
+    for path in ["/metrics", "/healthz", "/readyz"] {
         let (status, body) = scrape(&router, "GET", path).await;
         assert_eq!(status, StatusCode::OK, "{path}: {body}");
         let (_, expected) =
@@ -50,7 +50,7 @@ async fn a_listener_of_metrics_serves_metrics_and_health_alone() {
         for method in ["GET", "PUT", "POST", "PATCH", "DELETE"] {
             let (status, body) = scrape(&router, method, path).await;
             assert_eq!(status, StatusCode::NOT_FOUND, "{method} {path}: {body}");
-            assert!(body.contains("/metrics or /healthz"), "{body}");
+            assert!(body.contains("/metrics, /healthz or /readyz"), "{body}");
         }
     }
     assert_eq!(format!("{:?}", plane.vms(|vms| vms.clone())), before);
