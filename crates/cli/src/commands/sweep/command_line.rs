@@ -85,7 +85,7 @@ fn program() -> String {
 /// If a path is no text, or has characters that a line of a list cannot have.
 pub(super) fn words(args: &GridArgs) -> Result<Vec<String>> {
     let mut words = vec!["sweep".to_owned()];
-    let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    let mut option = |name: &str, value: String| words.extend(option_words(name, value));
     let policies: Vec<&str> = args.policies.iter().map(Policy::name).collect();
     if !policies.is_empty() {
         option("--policy", policies.join(","));
@@ -119,6 +119,15 @@ pub(super) fn words(args: &GridArgs) -> Result<Vec<String>> {
     Ok(words)
 }
 
+/// Returns an option with its value as words. A value that looks like an option is in one word with
+/// its name.
+fn option_words(name: &str, value: String) -> Vec<String> {
+    if value.starts_with('-') {
+        return vec![format!("{name}={value}")];
+    }
+    vec![name.to_owned(), value]
+}
+
 /// Returns a path as text for one line.
 fn text(path: &Path) -> Result<String> {
     let text = path
@@ -144,7 +153,7 @@ fn argv(
     argv.extend(words.first().cloned());
     // Before the files, which may stand behind dashes.
     argv.extend(["--shard".to_owned(), shard.to_string()]);
-    argv.extend(["--out".to_owned(), text(directory)?]);
+    argv.extend(option_words("--out", text(directory)?));
     argv.extend_from_slice(options);
     argv.extend(words.iter().skip(1).cloned());
     Ok(argv)

@@ -148,9 +148,10 @@ fn in_words(policy: &PolicySpec) -> String {
         format!("{} = {value}", info.name)
     });
     let changed: Vec<String> = changed.collect();
-    match changed.is_empty() {
-        true => policy.name().to_owned(),
-        false => format!("{} ({})", policy.name(), changed.join(", ")),
+    if changed.is_empty() {
+        policy.name().to_owned()
+    } else {
+        format!("{} ({})", policy.name(), changed.join(", "))
     }
 }
 

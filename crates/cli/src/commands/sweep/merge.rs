@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -29,22 +30,17 @@ pub(super) struct NamedShard {
 
 pub(super) fn run(args: &MergeArgs, out: Output) -> Result<()> {
     let result_files = ResultFiles::create(&args.files_of_results)?;
-    let found = Found::find(&args.shards)?;
-    let shards = found.files.iter().map(|path| ShardFile::read(path));
-    let shards = shards.collect::<Result<Vec<ShardFile>>>()?;
-    let (first, others) = shards.split_first().expect("an error without files");
-    for other in others {
-        refuse_another_sweep(first, other)?;
-    }
-    let sweep = &first.sweep;
+    let sources = Sources::find(&args.shards)?;
+    let shards = read_shards(&sources.files)?;
+    let sweep = &shards.first().expect("an error without files").sweep;
     let reports = by_position(&shards)?;
     let missing = reports.iter().enumerate();
     let missing = missing.filter_map(|(position, report)| report.is_none().then_some(position));
     let missing: Vec<usize> = missing.collect();
     if !missing.is_empty() {
-        return Err(incomplete(&shards, &missing, &found)?.into());
+        return Err(incomplete(&shards, &missing, &sources)?.into());
     }
-    for part in found.parts_beside_shards() {
+    for part in sources.parts_beside_shards() {
         let part = part.display();
         output::tell(format_args!(
             "note: {part} is a run that has not ended, of a shard that is whole: not counted"
@@ -65,6 +61,24 @@ pub(super) fn run(args: &MergeArgs, out: Output) -> Result<()> {
     }
     result_files.finish(&results, &sweep.seeds.to_string(), &sweep.build.version)?;
     summary::show(&results, out)
+}
+
+/// Reads shards of one sweep. They share its description, of which each file has a copy: a list of
+/// thousands of shards of thousands of simulations would not fit the memory otherwise.
+///
+/// # Errors
+/// If a file cannot be read, is no shard, or is one of another sweep.
+fn read_shards(files: &[PathBuf]) -> Result<Vec<ShardFile>> {
+    let mut shards: Vec<ShardFile> = Vec::with_capacity(files.len());
+    for path in files {
+        let mut file = ShardFile::read(path)?;
+        if let Some(first) = shards.first() {
+            refuse_another_sweep(first, &file)?;
+            file.sweep = Rc::clone(&first.sweep);
+        }
+        shards.push(file);
+    }
+    Ok(shards)
 }
 
 /// Adds results to a results file, as a sweep does; `shards` are where they come from.
@@ -108,7 +122,7 @@ fn other_result(results: &Results, position: usize, shards: &[ShardFile]) -> Pro
 }
 
 /// Files to merge.
-struct Found {
+struct Sources {
     files: Vec<PathBuf>,
     /// Files of shards that are not finished.
     parts: Vec<PathBuf>,
@@ -118,12 +132,12 @@ struct Found {
     paths: Vec<PathBuf>,
 }
 
-impl Found {
+impl Sources {
     /// Looks for shards in directories; files are taken as they are.
     ///
     /// # Errors
     /// If there is none.
-    fn find(paths: &[PathBuf]) -> Result<Found> {
+    fn find(paths: &[PathBuf]) -> Result<Sources> {
         let (mut files, mut parts) = (Vec::new(), Vec::new());
         for path in paths {
             if !path.is_dir() {
@@ -156,7 +170,7 @@ impl Found {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        Ok(Found {
+        Ok(Sources {
             directory: directory.to_owned(),
             files,
             parts,
@@ -165,7 +179,7 @@ impl Found {
     }
 }
 
-impl Found {
+impl Sources {
     /// Returns the unfinished shards that are whole in the same directory.
     fn parts_beside_shards(&self) -> impl Iterator<Item = &PathBuf> {
         let is_whole = move |part: &&PathBuf| self.files.contains(&part.with_extension(""));
@@ -308,7 +322,7 @@ impl Overlap {
 }
 
 /// Creates the error for missing simulations, with the commands that simulate them.
-fn incomplete(shards: &[ShardFile], missing: &[usize], found: &Found) -> Result<Problem> {
+fn incomplete(shards: &[ShardFile], missing: &[usize], sources: &Sources) -> Result<Problem> {
     let sweep = &shards[0].sweep;
     let count = common_count(shards, sweep);
     let mut numbers: Vec<u32> = (missing.iter())
@@ -332,11 +346,11 @@ fn incomplete(shards: &[ShardFile], missing: &[usize], found: &Found) -> Result<
         )
     });
     write!(what, "\n    {}", some(lines, "\n    "))?;
-    let directory = directory_for(&found.directory, count);
+    let directory = directory_for(&sources.directory, count);
     let commands = numbers.iter().filter_map(|&index| Shard::new(index, count));
     let commands = commands.map(|shard| of_shard(&sweep.command, shard, &directory));
     let commands = commands.collect::<Result<Vec<String>>>()?;
-    let mut help = match found.parts.as_slice() {
+    let mut help = match sources.parts.as_slice() {
         [] => "simulate them, and merge again:".to_owned(),
         parts => {
             let parts = parts.iter().map(|part| part.display().to_string());
@@ -345,8 +359,8 @@ fn incomplete(shards: &[ShardFile], missing: &[usize], found: &Found) -> Result<
         }
     };
     write!(help, "\n    {}", some(commands.into_iter(), "\n    "))?;
-    if directory != found.directory {
-        let mut paths = found.paths.clone();
+    if directory != sources.directory {
+        let mut paths = sources.paths.clone();
         paths.push(directory);
         write!(help, "\n    {}", of_merge(&paths)?)?;
     }
@@ -370,10 +384,11 @@ fn directory_for(directory: &Path, count: u32) -> PathBuf {
 fn common_count(shards: &[ShardFile], sweep: &Sweep) -> u32 {
     let counts = || shards.iter().map(|it| it.shard.count());
     let most = counts().max().unwrap_or(1);
-    match counts().all(|count| most.is_multiple_of(count)) {
-        true => most,
+    if counts().all(|count| most.is_multiple_of(count)) {
+        most
+    } else {
         // A shard for each simulation.
-        false => u32::try_from(sweep.len()).unwrap_or(u32::MAX),
+        u32::try_from(sweep.len()).unwrap_or(u32::MAX)
     }
 }
 
@@ -400,7 +415,7 @@ mod tests {
             path: PathBuf::from(shard_file::name(shard)),
             shard,
             reports: shard.positions(sweep.len()).map(Value::from).collect(),
-            sweep,
+            sweep: Rc::new(sweep),
         }
     }
 
@@ -435,14 +450,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_its_commands() {
-        let found = |parts: &[&str]| Found {
+        let sources = |parts: &[&str]| Sources {
             files: Vec::new(),
             parts: parts.iter().map(PathBuf::from).collect(),
             directory: PathBuf::from("a b"),
             paths: Vec::new(),
         };
         let shards = [shard("1/2"), shard("2/4")];
-        let text = incomplete(&shards, &[3], &found(&["x.part"]))
+        let text = incomplete(&shards, &[3], &sources(&["x.part"]))
             .expect("text")
             .to_string();
         assert!(text.contains("1 of 6 simulations are missing"), "{text}");
@@ -455,7 +470,7 @@ mod tests {
         assert!(text.ends_with(command), "{text}");
         // No number of shards fits both, so each simulation is a shard.
         let shards = [shard("1/2"), shard("2/3")];
-        let text = incomplete(&shards, &[3, 5], &found(&[]))
+        let text = incomplete(&shards, &[3, 5], &sources(&[]))
             .expect("text")
             .to_string();
         assert!(
@@ -476,7 +491,7 @@ mod tests {
     fn the_difference_between_two_sweeps_is_named() {
         let named = |change: &dyn Fn(&mut Sweep)| {
             let one = shard("1/1").sweep;
-            let mut two = one.clone();
+            let mut two = Sweep::clone(&one);
             change(&mut two);
             difference("A", &one, "B", &two).unwrap_or_default()
         };

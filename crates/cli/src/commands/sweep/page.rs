@@ -75,9 +75,10 @@ fn number(value: f64) -> String {
 
 /// Formats the half width of an interval.
 fn half_width(mean: Mean) -> String {
-    match mean.half_width.is_finite() {
-        true => format!(" ± {}", number(mean.half_width)),
-        false => String::new(),
+    if mean.half_width.is_finite() {
+        format!(" ± {}", number(mean.half_width))
+    } else {
+        String::new()
     }
 }
 

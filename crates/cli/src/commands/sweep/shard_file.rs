@@ -15,6 +15,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use ring::digest::{Context as Sha256, Digest, SHA256};
@@ -191,7 +192,7 @@ struct Header {
 pub(super) struct ShardFile {
     pub(super) path: PathBuf,
     pub(super) shard: Shard,
-    pub(super) sweep: Sweep,
+    pub(super) sweep: Rc<Sweep>,
     /// In the order of [`Shard::positions`].
     pub(super) reports: Vec<Value>,
 }
@@ -276,7 +277,7 @@ impl ShardFile {
         Ok(ShardFile {
             path: path.to_owned(),
             shard: header.shard,
-            sweep: header.sweep,
+            sweep: Rc::new(header.sweep),
             reports,
         })
     }
@@ -415,7 +416,7 @@ mod tests {
         let (sweep, shard) = (sweep(), shard("2/4"));
         write(&path, sweep.clone(), shard, &lines(&sweep, shard)).expect("written");
         let found = ShardFile::read(&path).expect("a shard");
-        assert_eq!((found.shard, &found.sweep), (shard, &sweep));
+        assert_eq!((found.shard, &*found.sweep), (shard, &sweep));
         let places: Vec<_> = found
             .reports
             .iter()

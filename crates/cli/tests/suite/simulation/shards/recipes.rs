@@ -61,6 +61,7 @@ fn the_recipes_of_the_documentation_work() {
             ("SLURM_ARRAY_TASK_MAX", "10".to_owned()),
             ("SLURM_ARRAY_TASK_STEP", "1".to_owned()),
             ("SLURM_ARRAY_TASK_COUNT", "10".to_owned()),
+            ("SLURM_CPUS_PER_TASK", "8".to_owned()),
         ];
         run(
             &script,
