@@ -268,17 +268,26 @@ impl Daemon {
 
     /// Memory in use, in bytes.
     pub(crate) fn resident(&self) -> u64 {
+        self.memory("VmRSS")
+    }
+
+    /// Bytes of resident memory that the process has allocated or mapped: without the pages of its
+    /// program, of which more are there with each function that it runs for the first time.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.memory("RssAnon") + self.memory("RssShmem")
+    }
+
+    /// Bytes of a kind of memory, by its name in `/proc/PID/status`.
+    fn memory(&self, kind: &str) -> u64 {
         let status = fs::File::open(format!("/proc/{}/status", self.pid())).expect("it runs");
-        let line = BufReader::new(status)
+        let kib = BufReader::new(status)
             .lines()
             .map_while(Result::ok)
-            .find(|line| line.starts_with("VmRSS:"))
+            .find_map(|line| {
+                let figure = line.strip_prefix(kind)?.strip_prefix(':')?;
+                figure.split_whitespace().next()?.parse::<u64>().ok()
+            })
             .expect("every process with memory has this line");
-        let kib: u64 = line
-            .split_whitespace()
-            .nth(1)
-            .and_then(|n| n.parse().ok())
-            .expect("the kernel writes a number");
         kib << 10
     }
 

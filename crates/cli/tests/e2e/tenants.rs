@@ -440,10 +440,11 @@ fn descriptors(daemon: &Daemon) -> usize {
     open.count()
 }
 
-/// Bytes of resident memory that may remain after a thousand VMs, each with a connection, were
+/// Bytes of allocated memory that may remain after a thousand VMs, each with a connection, were
 /// added and removed: what the allocator keeps, and the slots of engine and event loop, which the
-/// next VMs reuse. Measured: 5 to 6 MiB after the first round and after the fifth.
-const SLACK: u64 = 8 << 20;
+/// next VMs reuse. Measured: 5.5 MiB with disks in memory, 5.8 with files; 0.5 MiB more after
+/// ten further rounds.
+const SLACK: u64 = 7 << 20;
 
 fn a_thousand_come_and_go(backing: Backing) {
     if !have(&["fio"]) {
@@ -460,7 +461,7 @@ fn a_thousand_come_and_go(backing: Backing) {
         "--verify=crc32c",
     ];
     fio_result(fio(daemon.scratch(), &daemon.uri("a"), &verify));
-    let before = (daemon.resident(), descriptors(&daemon));
+    let before = (daemon.allocated(), descriptors(&daemon));
     let mut neighbour = fio(daemon.scratch(), &daemon.uri("a"), &verify);
     let mut seen = Vec::new();
     // Of what a second time takes nothing is new.
@@ -474,7 +475,7 @@ fn a_thousand_come_and_go(backing: Backing) {
             let status = ask(&daemon, "PUT", &format!("/v1/vms/vm{i}"), &body);
             assert_eq!(status, 201, "vm{i} of round {round}");
         }
-        let all_there = daemon.resident();
+        let all_there = daemon.allocated();
         if !neighbour.is_running() {
             let result = fio_result(neighbour);
             assert_eq!(result.reads, result.writes, "not all was verified");
@@ -488,7 +489,7 @@ fn a_thousand_come_and_go(backing: Backing) {
             assert_eq!(status, 200, "vm{i} of round {round}");
         }
         drop(clients);
-        seen.push((all_there, daemon.resident()));
+        seen.push((all_there, daemon.allocated()));
     }
     let result = fio_result(neighbour);
     assert_eq!(result.reads, result.writes, "not all was verified");
@@ -504,9 +505,9 @@ fn a_thousand_come_and_go(backing: Backing) {
         mib(second)
     );
     wait_for("memory to be back where it was", || {
-        daemon.resident() < before.0 + SLACK
+        daemon.allocated() < before.0 + SLACK
     });
-    println!("{backing:?}: {:.1} MiB in the end", mib(daemon.resident()));
+    println!("{backing:?}: {:.1} MiB in the end", mib(daemon.allocated()));
     let each = there.saturating_sub(before.0) / VMS as u64;
     assert!(each < 32 << 10, "{each} bytes a VM");
     wait_for("descriptors to be back", || {
