@@ -121,6 +121,41 @@ fn a_group_has_one_weight_on_however_many_hosts_its_vms_are() {
     }
 }
 
+/// Returns the largest deviation of a VM from its share, relative to it, with a VM on each of so
+/// many hosts whose messages take up to 20 ms and are lost by 1 %.
+fn largest_deviation(hosts: usize, seconds: [u32; 2]) -> f64 {
+    let mut random = SplitMix64::new(7);
+    let guests: Vec<Guest> = (0..hosts)
+        .map(|_| (100 * (1 + random.below(4)), 16))
+        .collect();
+    let text = scenario("ssd-sata-300gb", &guests, true, seconds, &exchange(20, 1));
+    let rates = rates(&text.replace("20 GiB", "2 GiB"), hosts);
+    let all: f64 = rates.iter().sum();
+    let weights: u64 = guests.iter().map(|(weight, _)| weight).sum();
+    let deviations = rates.iter().zip(&guests).map(|(rate, (weight, _))| {
+        let share = all * *weight as f64 / weights as f64;
+        (rate / share - 1.0).abs()
+    });
+    deviations.fold(0.0, f64::max)
+}
+
+#[test]
+fn sixteen_hosts_give_vms_their_shares() {
+    let deviation = largest_deviation(16, [3, 6]);
+    assert!(deviation < 0.05, "{deviation}");
+}
+
+#[test]
+#[ignore = "a minute in a debug build"]
+fn sixty_four_hosts_give_vms_their_shares() {
+    let deviation = largest_deviation(64, [4, 10]);
+    println!(
+        "64 hosts: the largest deviation from a share is {:.1} %",
+        100.0 * deviation
+    );
+    assert!(deviation < 0.05, "{deviation}");
+}
+
 #[test]
 fn hosts_that_hear_nothing_of_each_other_do_not() {
     let guests = [(100, 16), (400, 64), (100, 128)];
