@@ -19,6 +19,12 @@ pub enum ClusterEvent {
         /// Result of starting it on the host's daemon.
         started: Started,
     },
+    /// A transfer is stored on a host whose daemon did not start it, and could not be removed from
+    /// the store again.
+    NotStarted {
+        /// Name of the transfer.
+        transfer: String,
+    },
     /// A transfer waited until its deadline and was dropped.
     Discarded {
         /// Name of the transfer.

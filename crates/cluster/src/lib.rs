@@ -2,7 +2,7 @@
 //! transfers on the hosts.
 //!
 //! ```text
-//!   Cluster::open --load--> ClusterStore (redb, memory; etcd would be a file beside them)
+//!   Cluster::open --load--> ClusterStore (redb, memory, etcd)
 //!      |                        ^
 //!      | asks Daemons           | commit(revision, changes)
 //!      v                        |

@@ -1,5 +1,7 @@
 //! State of a cluster: plain data, and the invariants that every state satisfies.
 
+use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 use tidegate_place::{Grace, HostId};
 
 use crate::record::{HostRecord, RunningTransfer, Settings, Transfer};
@@ -91,6 +93,14 @@ pub enum Inconsistent {
         /// Name of the transfer.
         transfer: String,
     },
+}
+
+/// Effect of the end of a running transfer.
+pub(crate) struct Ended {
+    /// Host where it ran.
+    pub(crate) host: HostId,
+    /// Names and classes of the transfers that had been lowered for it.
+    pub(crate) raised: Vec<(String, Class)>,
 }
 
 impl ClusterState {
@@ -220,6 +230,31 @@ impl ClusterState {
                 host: running.placement.host.clone(),
             }),
         }
+    }
+
+    /// Removes a running transfer, and restores the classes of those that were lowered for it.
+    /// `None`: there is no such transfer, or its host does not exist.
+    pub(crate) fn end_running(&mut self, name: &str, now: Nanos) -> Option<Ended> {
+        let at = self
+            .running
+            .iter()
+            .position(|running| running.name() == name)?;
+        let ended = self.running.remove(at);
+        let mut raised = Vec::new();
+        for running in &mut self.running {
+            let entitlement = &mut running.entitlement;
+            let before = entitlement.lowered_for.len();
+            entitlement.lowered_for.retain(|whom| whom != name);
+            let steps = before - entitlement.lowered_for.len();
+            if steps > 0 {
+                entitlement.class = entitlement.class.raised(steps);
+                raised.push((running.transfer.name.clone(), entitlement.class));
+            }
+        }
+        let host = self.host(&ended.placement.host)?;
+        // Rates over an interval with a change in it say nothing about either combination.
+        self.hosts[host.0].steady_since = now;
+        Some(Ended { host, raised })
     }
 
     /// Removes live transfers, which every session requests from the daemons again.

@@ -2,6 +2,7 @@
 
 mod agent;
 mod bench;
+mod cluster;
 mod daemon;
 mod disk;
 mod explain;
@@ -21,6 +22,7 @@ mod report;
 mod schedule;
 mod serve;
 mod simulator;
+mod store;
 mod sweep;
 mod token;
 mod top;
@@ -40,6 +42,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueH
 
 pub(crate) use agent::{AgentArgs, TransferArg};
 pub(crate) use bench::{BenchArgs, BenchCommand, CountedArgs, DemoArgs};
+pub(crate) use cluster::{ClusterCommand, ClusterStatusArgs};
 pub(crate) use daemon::{
     AddArgs, DeviceCommand, ImportArgs, ObjectiveArgs, PolicyCommand, RemoveArgs, ResizeArgs,
     StatsArgs, VmCommand,
@@ -54,8 +57,7 @@ pub(crate) use host::{DoctorArgs, InitArgs};
 pub(crate) use import::{ImportCommand, ImportOptions, OpenstackArgs};
 pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
-    AddHostArgs, DataCentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs,
-    RemoveHostArgs,
+    AddHostArgs, DataCentreArgs, PlaceCommand, PlaceHostCommand, PlaceJobArgs, RemoveHostArgs,
 };
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{FitArgs, MeasureArgs, ProfileArgs, ProfileCommand};
@@ -67,6 +69,7 @@ pub(crate) use serve::{ListenArg, ServeArgs};
 pub(crate) use simulator::{
     ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, TortureArgs,
 };
+pub(crate) use store::StoreArgs;
 pub(crate) use sweep::{
     GridArgs, MergeArgs, ResultFileArgs, Shard, ShardArg, SweepArgs, SweepCommand,
 };
@@ -536,7 +539,7 @@ Examples:
     #[command(
         subcommand,
         after_help = "No daemon is needed: hosts, jobs and learnt bandwidths are stored in one \
-                      file, --db.\n\nExamples:
+                      file, --db, or for several machines in etcd, --etcd.\n\nExamples:
   tidegate place job backup --size 2GiB --deadline 60s --hosts place.toml
   tidegate place list
   tidegate place moved backup=\"1 GiB\"
@@ -545,6 +548,17 @@ Examples:
   tidegate place sim --hosts 100 --arrivals 8"
     )]
     Place(PlaceCommand),
+    /// Show and drain the hosts of a cluster that `tidegate place` places jobs on
+    #[command(
+        subcommand,
+        after_help = "The cluster is in a file, --db, or in etcd, --etcd, where all machines see \
+                      the same. The same in the environment: TIDEGATE_PLACE_DB, \
+                      TIDEGATE_ETCD.\n\nExamples:
+  tidegate cluster status
+  tidegate cluster hosts --etcd http://127.0.0.1:2379
+  tidegate cluster drain c"
+    )]
+    Cluster(ClusterCommand),
     /// Analyse block traces
     #[command(subcommand)]
     Trace(TraceCommand),

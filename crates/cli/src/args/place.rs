@@ -6,6 +6,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueHint};
 use tidegate_core::time::Nanos;
 use tidegate_units::Thousandths;
 
+use super::StoreArgs;
 use super::value::{parse_bandwidth, parse_size, parse_time, whole};
 
 /// Commands of `tidegate place`.
@@ -33,7 +34,7 @@ Examples:
     /// List hosts, their jobs with forecasts, and waiting jobs
     List {
         #[command(flatten)]
-        db: DbArg,
+        store: StoreArgs,
     },
     /// Report the progress of jobs, from which the priority database learns
     #[command(
@@ -47,14 +48,14 @@ Examples:
         #[arg(required = true, value_name = "NAME=SIZE", value_parser = parse_moved)]
         moved: Vec<(String, u64)>,
         #[command(flatten)]
-        db: DbArg,
+        store: StoreArgs,
     },
     /// End a job; waiting jobs are tried on its host
     End {
         /// Job name
         name: String,
         #[command(flatten)]
-        db: DbArg,
+        store: StoreArgs,
     },
     /// List, add, drain, resume and remove hosts
     #[command(subcommand)]
@@ -65,7 +66,7 @@ Examples:
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
         #[command(flatten)]
-        db: DbArg,
+        store: StoreArgs,
     },
     /// Simulate a data centre under PCOS, first-fit, best-fit and random placement
     #[command(
@@ -84,7 +85,7 @@ pub(crate) enum PlaceHostCommand {
     /// List hosts, their jobs and their free capacity
     List {
         #[command(flatten)]
-        db: DbArg,
+        store: StoreArgs,
     },
     /// Add a host; waiting jobs are tried on it
     #[command(after_help = "Example:
@@ -96,14 +97,14 @@ pub(crate) enum PlaceHostCommand {
         /// Host name
         name: String,
         #[command(flatten)]
-        db: DbArg,
+        store: StoreArgs,
     },
     /// Place jobs on a drained host again; waiting jobs are tried on it
     Resume {
         /// Host name
         name: String,
         #[command(flatten)]
-        db: DbArg,
+        store: StoreArgs,
     },
     /// Remove a host without asking its daemon; learnt bandwidths are kept
     #[command(
@@ -137,7 +138,7 @@ pub(crate) struct AddHostArgs {
     #[arg(long, value_name = "DEVICE", requires = "daemon")]
     pub(crate) device: Option<String>,
     #[command(flatten)]
-    pub(crate) db: DbArg,
+    pub(crate) store: StoreArgs,
 }
 
 /// Options of `tidegate place host remove`.
@@ -152,16 +153,7 @@ pub(crate) struct RemoveHostArgs {
     #[arg(long)]
     pub(crate) lose: bool,
     #[command(flatten)]
-    pub(crate) db: DbArg,
-}
-
-/// Database option.
-#[derive(Debug, ClapArgs)]
-pub(crate) struct DbArg {
-    /// Database of hosts, jobs and learnt bandwidths; created if missing
-    #[arg(long = "db", value_name = "FILE", env = "TIDEGATE_PLACE_DB",
-          value_hint = ValueHint::FilePath, default_value = "tidegate-place.redb")]
-    pub(crate) path: PathBuf,
+    pub(crate) store: StoreArgs,
 }
 
 /// Options of `tidegate place job`.
@@ -188,7 +180,7 @@ pub(crate) struct PlaceJobArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) db: DbArg,
+    pub(crate) store: StoreArgs,
 }
 
 /// Options of `tidegate place sim`.

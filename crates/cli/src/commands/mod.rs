@@ -5,6 +5,7 @@ mod attainment;
 mod bench;
 mod calculate;
 mod check;
+mod cluster;
 mod compare;
 mod daemon_process;
 mod device;
@@ -91,6 +92,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Promises(args) => promises::run(&args, out),
         Command::Agent(args) => agent::run(&args, out),
         Command::Place(command) => place::run(&command, out),
+        Command::Cluster(command) => cluster::run(&command, out),
         Command::Trace(command) => trace::run(command, out),
         Command::Whatif(args) => what_if::run(&args, out),
         Command::Calculate => calculate::run(),

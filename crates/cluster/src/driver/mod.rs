@@ -6,6 +6,7 @@
 mod daemon_transfers;
 mod names;
 mod operations;
+mod pending;
 mod progress;
 mod resume;
 #[cfg(test)]
@@ -18,14 +19,15 @@ use tidegate_place::{
 };
 
 use crate::change::{Change, difference};
-use crate::cluster_event::{ClusterEvent, Started};
+use crate::cluster_event::ClusterEvent;
 use crate::daemons::{DaemonSelection, Daemons};
 use crate::error::Error;
 use crate::record::Transfer;
 use crate::state::ClusterState;
-use crate::store::{ClusterStore, Revision, Snapshot};
+use crate::store::{ClusterStore, Revision, Snapshot, StoreError};
 use daemon_transfers::ReportedRates;
 use names::Names;
+use pending::Pending;
 
 /// Environment of one session on a cluster.
 pub struct Session<'a> {
@@ -33,7 +35,7 @@ pub struct Session<'a> {
     pub store: &'a dyn ClusterStore,
     /// Daemons of its hosts.
     pub daemons: &'a dyn Daemons,
-    /// Callback for events.
+    /// Callback for events. Those of changes are sent once the changes are stored.
     pub notify: &'a mut dyn FnMut(ClusterEvent),
     /// Time since 1970-01-01 00:00 UTC.
     pub now: Nanos,
@@ -54,6 +56,9 @@ pub struct Cluster<'a> {
     names: Names,
     /// Hosts whose priority database has learnt since the state was loaded.
     learnt: Vec<HostId>,
+    /// Events and starts that follow the next commit, in order.
+    pending: Vec<Pending>,
+    lost_race: bool,
 }
 
 impl<'a> Cluster<'a> {
@@ -91,6 +96,8 @@ impl<'a> Cluster<'a> {
             pcos,
             names,
             learnt: Vec::new(),
+            pending: Vec::new(),
+            lost_race: false,
         };
         cluster.record_rates(reported);
         Ok(cluster)
@@ -116,10 +123,13 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Commits all changes; a read-only session stores nothing.
+    /// Commits all changes, then starts what was placed and sends the events; a read-only session
+    /// stores nothing. Nothing is started or sent for changes that are not stored, so a session
+    /// that [has lost a race](Cluster::lost_race) may be run again from its beginning.
     ///
     /// # Errors
-    /// Another writer has committed since the session was opened, or the store fails.
+    /// Another writer has committed since the session was opened, the store fails, or a daemon does
+    /// not start a requested transfer, which is then removed from the store again.
     pub fn save(&mut self) -> Result<(), Error> {
         if self.session.read_only {
             return Ok(());
@@ -141,16 +151,26 @@ impl<'a> Cluster<'a> {
             }
         }
         let revision = self.stored.revision;
-        let revision = self.session.store.commit(revision, &changes)?;
+        let committed = self.session.store.commit(revision, &changes);
+        self.lost_race = matches!(committed, Err(StoreError::Conflict { .. }));
+        let revision = committed?;
         // Later saves of the session commit only what has changed since this one.
         self.stored = Snapshot { revision, state };
-        Ok(())
+        self.finish_pending()
     }
 
-    /// Copies the estimated progress of transfers from the state machine to the state.
+    /// Returns true if the last [`Cluster::save`] failed because another writer was first. A new
+    /// session decides on the state as it is then.
+    pub fn lost_race(&self) -> bool {
+        self.lost_race
+    }
+
+    /// Copies the estimated progress of transfers from the state machine to the state, on hosts on
+    /// which the estimate does not merely continue from the stored one.
     fn copy_progress(&mut self) {
-        for host in self.pcos.hosts() {
-            for running in host.running() {
+        for host in self.changed_hosts() {
+            let view = self.pcos.host(host);
+            for running in view.map_or(&[][..], |view| view.running()) {
                 let name = self.names.name(running.id);
                 let mut all = self.state.running.iter_mut();
                 let own = name.and_then(|name| all.find(|known| known.name() == name));
@@ -164,6 +184,11 @@ impl<'a> Cluster<'a> {
     /// Time of the session.
     pub fn now(&self) -> Nanos {
         self.session.now
+    }
+
+    /// Revision of the stored state that the session is based on.
+    pub fn revision(&self) -> Revision {
+        self.stored.revision
     }
 
     /// State with live transfers and all changes of the session.
@@ -228,7 +253,7 @@ impl Cluster<'_> {
             if requeue {
                 self.requeue(transfer, &running, limit)
             } else {
-                (self.session.notify)(ClusterEvent::Lost { transfer })
+                self.pending.push(ClusterEvent::Lost { transfer }.into());
             }
         }
         self.retry_and_save()
@@ -243,10 +268,11 @@ impl Cluster<'_> {
         let Ok(request) = Request::new(progress.bytes_left(), progress.due_time().since(now))
         else {
             // `Request::new` refuses 0 bytes and a deadline that has passed.
-            return (self.session.notify)(match progress.bytes_left() {
+            let event = match progress.bytes_left() {
                 0 => ClusterEvent::Done { transfer },
                 _ => ClusterEvent::Overdue { transfer },
-            });
+            };
+            return self.pending.push(event.into());
         };
         // A limit below the newly needed rate would be refused; the transfer is late anyway, so it
         // is requested without the limit.
@@ -272,7 +298,7 @@ impl Cluster<'_> {
             }
             Outcome::Refused(_) => ClusterEvent::Unplaced { transfer, left },
         };
-        (self.session.notify)(event);
+        self.pending.push(event.into());
     }
 }
 
@@ -314,41 +340,26 @@ impl Cluster<'_> {
                 continue;
             };
             let waited = self.state.waiting.remove(at);
-            let event = match event {
-                Event::Discarded(_) => ClusterEvent::Discarded { transfer: name },
+            let pending = match event {
+                Event::Discarded(_) => ClusterEvent::Discarded { transfer: name }.into(),
                 Event::Placed(placement) => self.record_placement(waited, &placement),
             };
             if !self.session.read_only {
-                (self.session.notify)(event);
+                self.pending.push(pending);
             }
         }
     }
 
-    /// Records that a waiting transfer was placed, and starts it on its host's daemon if it was
-    /// requested so.
-    fn record_placement(&mut self, transfer: Transfer, placement: &Placement) -> ClusterEvent {
+    /// Records that a waiting transfer was placed. Returns its event, or the start that follows on
+    /// its host's daemon if it was requested so.
+    fn record_placement(&mut self, transfer: Transfer, placement: &Placement) -> Pending {
         let (name, request) = (transfer.name.clone(), transfer.request().ok());
-        let start = transfer.start && !self.session.read_only;
+        let is_to_start = transfer.start;
         if request.is_some() {
             self.record_start(transfer, placement);
         }
         let host = &self.state.hosts[placement.host.0];
-        let started = match request.filter(|_| start) {
-            None => Started::NotAsked,
-            Some(request) => {
-                let socket = host.socket.as_deref().unwrap_or_default();
-                match self.session.daemons.start(socket, &name, &request) {
-                    Ok(()) => Started::Yes,
-                    Err(error) => Started::Failed(error.to_string()),
-                }
-            }
-        };
-        ClusterEvent::Placed {
-            transfer: name,
-            host: host.name.clone(),
-            waited: placement.waited,
-            class: placement.class,
-            started,
-        }
+        let request = request.filter(|_| is_to_start);
+        Pending::placed_after_wait(name, host, placement, request)
     }
 }

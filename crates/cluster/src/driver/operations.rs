@@ -4,9 +4,11 @@ use tidegate_core::transfers::Class;
 use tidegate_place::{Answer, HostId, Outcome, Placement, Request, RequestId, Update};
 
 use super::Cluster;
+use super::pending::Pending;
 use crate::cluster_event::ClusterEvent;
 use crate::error::Error;
 use crate::record::{self, Entitlement, RunningTransfer, Transfer};
+use crate::state::Ended;
 
 impl Cluster<'_> {
     /// Returns the name for a new transfer: the given one, or the next free one of `job-1`,
@@ -66,11 +68,9 @@ impl Cluster<'_> {
         })
     }
 
-    /// Requests a host for a new transfer, and with `start` starts it on the host's daemon.
-    ///
-    /// # Errors
-    /// The daemon of its host does not start it.
-    pub fn request(&mut self, name: &str, request: Request, start: bool) -> Result<Outcome, Error> {
+    /// Requests a host for a new transfer. With `start` it is started on the host's daemon once the
+    /// placement is [saved](Cluster::save).
+    pub fn request(&mut self, name: &str, request: Request, start: bool) -> Outcome {
         let Answer { id, outcome } = self.pcos.request(self.session.now, request);
         self.names.add(id, name);
         let transfer = Transfer {
@@ -80,11 +80,8 @@ impl Cluster<'_> {
         match &outcome {
             Outcome::Placed(placement) => {
                 if start && !self.session.read_only {
-                    let socket = self.state.hosts[placement.host.0].socket.as_deref();
-                    let socket = socket.unwrap_or_default();
-                    // Before it is recorded: a transfer that the daemon refuses must not occupy the
-                    // host.
-                    self.session.daemons.start(socket, name, &request)?;
+                    let host = &self.state.hosts[placement.host.0];
+                    self.pending.push(Pending::requested(name, host, request));
                 }
                 self.record_start(transfer, placement);
             }
@@ -92,7 +89,7 @@ impl Cluster<'_> {
             Outcome::Refused(_) => {}
         }
         self.apply_events();
-        Ok(outcome)
+        outcome
     }
 
     /// Records the start of a transfer on a host.
@@ -147,7 +144,8 @@ impl Cluster<'_> {
         if self.pcos.withdraw(id) {
             self.state.waiting.retain(|transfer| transfer.name != name);
             let transfer = name.to_owned();
-            (self.session.notify)(ClusterEvent::Withdrawn { transfer });
+            self.pending
+                .push(ClusterEvent::Withdrawn { transfer }.into());
         } else {
             self.remove_running(id, name);
         }
@@ -157,28 +155,13 @@ impl Cluster<'_> {
 
     /// Removes a running transfer, and restores the classes of those that were lowered for it.
     pub(super) fn remove_running(&mut self, id: RequestId, name: &str) {
-        let all = &mut self.state.running;
-        let Some(at) = all.iter().position(|running| running.name() == name) else {
+        let Some(Ended { host, raised }) = self.state.end_running(name, self.session.now) else {
             return;
         };
-        let ended = all.remove(at);
-        let mut classes = Vec::new();
-        for running in all {
-            let entitlement = &mut running.entitlement;
-            let before = entitlement.lowered_for.len();
-            entitlement.lowered_for.retain(|whom| whom != name);
-            let steps = before - entitlement.lowered_for.len();
-            if steps > 0 {
-                entitlement.class = entitlement.class.raised(steps);
-                let id = self.names.id(&running.transfer.name);
-                classes.extend(id.map(|id| (id, entitlement.class)));
-            }
-        }
-        let Some(host) = self.state.host(&ended.placement.host) else {
-            return;
-        };
-        // Rates over an interval with a change in it say nothing about either combination.
-        self.state.hosts[host.0].steady_since = self.session.now;
+        let classes: Vec<_> = raised
+            .into_iter()
+            .filter_map(|(name, class)| Some((self.names.id(&name)?, class)))
+            .collect();
         let ended = [id];
         let update = Update {
             ended: &ended,

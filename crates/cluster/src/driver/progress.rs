@@ -1,11 +1,14 @@
 //! Progress reports of transfers, whose rates are recorded in the host's priority database.
 
+use std::collections::BTreeMap;
 use tidegate_core::time::Nanos;
+
 use tidegate_place::{HostId, Update};
 
 use super::Cluster;
 use crate::error::Error;
-use crate::record::RunningTransfer;
+use crate::record::{Entitlement, HostRecord, RunningTransfer, Transfer};
+use crate::state::ClusterState;
 
 /// Shortest interval between reports whose rates are recorded: 1 s. Over less, one large request
 /// more or less changes the rate of a disk by several per cent.
@@ -119,6 +122,51 @@ impl Cluster<'_> {
         !measured.is_empty()
     }
 
+    /// Returns the hosts whose progress must be stored: it was reported, their rates have changed,
+    /// or their daemon may have other transfers next time. On all others the next session gets the
+    /// same estimate from the stored progress, and a commit stays as small as what it changes.
+    pub(super) fn changed_hosts(&self) -> Vec<HostId> {
+        let (before, after) = (by_host(&self.stored.state), by_host(&self.state));
+        let is_changed = |(at, host): (usize, &HostRecord)| {
+            let (name, id) = (host.name.as_str(), HostId(at));
+            let stored = self
+                .stored
+                .state
+                .hosts
+                .iter()
+                .find(|stored| stored.name == *name);
+            let is_changed = host.socket.is_some()
+                || self.learnt.contains(&id)
+                || stored != Some(host)
+                || before.get(name) != after.get(name)
+                || self.has_ended(id);
+            is_changed.then_some(id)
+        };
+        let hosts = self.state.hosts.iter().enumerate();
+        hosts.filter_map(is_changed).collect()
+    }
+
+    /// Returns whether a transfer of a host has moved all its bytes by the estimate, and not by the
+    /// stored one: others go faster from then on.
+    fn has_ended(&self, host: HostId) -> bool {
+        let mut all = self
+            .pcos
+            .host(host)
+            .into_iter()
+            .flat_map(|view| view.running().to_vec());
+        all.any(|running| {
+            let left = running
+                .vm
+                .transfer
+                .map_or(0, |transfer| transfer.bytes_left());
+            let stored = self
+                .names
+                .name(running.id)
+                .and_then(|name| self.state.running(name));
+            left == 0 && stored.is_some_and(|stored| stored.progress().bytes_left() > 0)
+        })
+    }
+
     /// Returns the transfers that run on a host.
     fn transfers_on(&self, host: HostId) -> impl Iterator<Item = &RunningTransfer> + Clone {
         let host = self.state.hosts[host.0].name.as_str();
@@ -143,6 +191,18 @@ impl Cluster<'_> {
             all.all(|running| running.placement.reported_at == since && is_reported(running));
         (is_whole && is_of_all).then_some(length)
     }
+}
+
+/// Returns the placed transfers by host, with all that their rates depend on, and the times of
+/// their last reports.
+fn by_host(state: &ClusterState) -> BTreeMap<&str, Vec<(&Transfer, &Entitlement, Nanos)>> {
+    let mut hosts = BTreeMap::<_, Vec<_>>::new();
+    for running in state.running.iter().filter(|running| !running.live) {
+        let there = hosts.entry(running.placement.host.as_str()).or_default();
+        let reported_at = running.placement.reported_at;
+        there.push((&running.transfer, &running.entitlement, reported_at));
+    }
+    hosts
 }
 
 /// Returns the rate from which on a transfer with this limit counts as limited by its own demand.

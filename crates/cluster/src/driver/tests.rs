@@ -1,6 +1,7 @@
 //! Driver with an in-memory store and simulated daemons.
 
 use std::cell::RefCell;
+use std::sync::Mutex;
 
 use tidegate_core::transfers::Class;
 use tidegate_place::{Combination, Outcome};
@@ -20,6 +21,7 @@ struct FakeDaemons {
     transfers: Vec<VmTransfer>,
     vms: Vec<ServedVm>,
     unreachable: bool,
+    refuses_starts: bool,
     started: RefCell<Vec<(String, u64)>>,
 }
 
@@ -44,9 +46,35 @@ impl Daemons for FakeDaemons {
 
     fn start(&self, _: &str, vm: &str, request: &Request) -> Result<(), DaemonError> {
         self.check_reachable()?;
+        if self.refuses_starts {
+            return Err(DaemonError::Unavailable("the VM has a transfer".into()));
+        }
         let bytes = request.bytes();
         self.started.borrow_mut().push((vm.to_owned(), bytes));
         Ok(())
+    }
+}
+
+/// Store in which another writer commits just before the first commit.
+struct OtherWriter {
+    store: MemoryStore,
+    first: Mutex<Option<(Revision, Change)>>,
+}
+
+impl ClusterStore for OtherWriter {
+    fn load(&self, known: Revision) -> Result<Option<Snapshot>, StoreError> {
+        self.store.load(known)
+    }
+
+    fn learnt(&self, host: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.learnt(host)
+    }
+
+    fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError> {
+        if let Some((revision, change)) = self.first.lock().expect("one thread").take() {
+            self.store.commit(revision, &[change]).expect("is first");
+        }
+        self.store.commit(revision, changes)
     }
 }
 
@@ -99,10 +127,15 @@ impl Fixture {
         self.try_session(act).expect("opens")
     }
 
+    fn stored(&self) -> ClusterState {
+        let stored = self.store.load(Revision::EMPTY).expect("reads");
+        stored.expect("not empty").state
+    }
+
     fn ask(&mut self, name: &str, mb: u64, seconds: u64) -> Outcome {
         self.session(|cluster| {
             let request = request(mb, seconds);
-            let outcome = cluster.request(name, request, false).expect("no daemon");
+            let outcome = cluster.request(name, request, false);
             cluster.save().expect("writes");
             outcome
         })
@@ -116,8 +149,9 @@ impl Fixture {
             .collect();
         self.session(|cluster| {
             let is_recorded = cluster.apply_reports(HostId(0), &all);
-            // As `Cluster::report_moved` does, so that the database is saved.
-            cluster.learnt.push(HostId(0));
+            if is_recorded {
+                cluster.learnt.push(HostId(0));
+            }
             cluster.save().expect("writes");
             is_recorded
         })
@@ -243,14 +277,15 @@ fn the_later_of_two_writers_gets_a_conflict() {
     };
     let mut first = open(&mut notify);
     let mut second = open(&mut notify_second);
-    first.request("x", request(60, 10), false).expect("asks");
-    second.request("y", request(60, 10), false).expect("asks");
+    first.request("x", request(60, 10), false);
+    second.request("y", request(60, 10), false);
     second.save().expect("is first");
     let refused = first.save().expect_err("was too late");
     let Error::Store(StoreError::Conflict { present }) = refused else {
         panic!("{refused}");
     };
     assert_eq!(present, second.stored.revision);
+    assert!(first.lost_race() && !second.lost_race());
     let stored = store.load(Revision::EMPTY).expect("reads").expect("there");
     let names: Vec<_> = stored.state.transfer_names().collect();
     assert_eq!(names, ["y"]);
@@ -263,7 +298,7 @@ fn a_read_only_session_stores_and_starts_nothing() {
     let mut fixture = Fixture::with_hosts(&["a"]);
     fixture.read_only = true;
     fixture.session(|cluster| {
-        let outcome = cluster.request("x", request(60, 10), true).expect("asks");
+        let outcome = cluster.request("x", request(60, 10), true);
         assert!(matches!(outcome, Outcome::Placed(_)));
         assert_eq!(cluster.state().running.len(), 1);
         cluster.save().expect("stores nothing");
@@ -299,10 +334,8 @@ fn a_transfer_is_started_on_its_vms_host_also_after_a_wait() {
     fixture.session(|cluster| {
         cluster.only_where_served("x").expect("served");
         // The first transfer needs all of the host's bandwidth: a second one waits.
-        cluster
-            .request("x", request(600, 10), true)
-            .expect("starts");
-        let outcome = cluster.request("y", request(600, 30), true).expect("asks");
+        cluster.request("x", request(600, 10), true);
+        let outcome = cluster.request("y", request(600, 30), true);
         assert_eq!(outcome, Outcome::Waiting);
         cluster.save().expect("writes");
     });
@@ -321,6 +354,103 @@ fn a_transfer_is_started_on_its_vms_host_also_after_a_wait() {
         panic!("{:?}", fixture.events);
     };
     assert_eq!((transfer.as_str(), started), ("y", &Started::Yes));
+}
+
+#[test]
+fn a_transfer_that_its_daemon_does_not_start_is_removed_again() {
+    let mut fixture = with_daemon();
+    fixture.daemons.refuses_starts = true;
+    fixture.session(|cluster| {
+        cluster.request("x", request(600, 10), true);
+        let refused = cluster.save().expect_err("the daemon refuses");
+        assert!(matches!(refused, Error::Daemon(_)), "{refused}");
+        assert!(!cluster.lost_race());
+    });
+    let stored = fixture.stored();
+    assert_eq!((stored.running, stored.waiting), (vec![], vec![]));
+    assert_eq!(fixture.events, []);
+}
+
+#[test]
+fn a_session_that_lost_a_race_starts_and_reports_nothing() {
+    let mut fixture = with_daemon();
+    fixture.session(|cluster| {
+        cluster.request("w", request(600, 10), false);
+        cluster.request("x", request(600, 30), true);
+        cluster.save().expect("writes");
+    });
+    let other = Change::PutTransfer(Transfer::new("z", &request(1, 1), fixture.now));
+    let present = fixture
+        .store
+        .load(Revision::EMPTY)
+        .expect("reads")
+        .expect("there");
+    let store = std::mem::take(&mut fixture.store);
+    let store = OtherWriter {
+        store,
+        first: Mutex::new(Some((present.revision, other))),
+    };
+    let events = RefCell::new(Vec::new());
+    let push = |event| events.borrow_mut().push(event);
+    let end_w = |notify| {
+        let session = Session {
+            store: &store,
+            daemons: &fixture.daemons,
+            notify,
+            now: fixture.now,
+            ask: DaemonSelection::All,
+            read_only: false,
+        };
+        let mut cluster = Cluster::open(session, |_| Ok::<_, Error>(())).expect("opens");
+        let done = cluster.end("w");
+        (done, cluster.lost_race())
+    };
+    // x would take the place of w, and be started.
+    let (mut first, mut second) = (push, push);
+    let (refused, lost_race) = end_w(&mut first);
+    refused.expect_err("the other writer is first");
+    assert!(lost_race && events.borrow().is_empty());
+    assert!(fixture.daemons.started.borrow().is_empty());
+    let (done, lost_race) = end_w(&mut second);
+    done.expect("nobody is faster");
+    assert!(!lost_race);
+    assert_eq!(
+        *fixture.daemons.started.borrow(),
+        [("x".to_owned(), 600 * MB)]
+    );
+    let of_x = |event: &&ClusterEvent| match event {
+        ClusterEvent::Placed { transfer, .. } => transfer == "x",
+        _ => false,
+    };
+    assert_eq!(events.borrow().iter().filter(of_x).count(), 1);
+}
+
+#[test]
+fn a_commit_writes_only_the_hosts_that_it_changes() {
+    let mut fixture = Fixture::with_hosts(&["a", "b"]);
+    fixture.ask("x", 6_000, 1_000);
+    fixture.ask("y", 6_000, 1_000);
+    let before = fixture.stored();
+    assert_eq!(before.running[1].placement.host, "b");
+    fixture.now += Nanos::from_secs(10);
+    fixture.session(|cluster| cluster.end("y").expect("it runs"));
+    assert_eq!(fixture.stored().running[0], before.running[0]);
+    // A change on its own host does store its progress: 60 MB/s for 20 s.
+    fixture.now += Nanos::from_secs(10);
+    fixture.ask("v", 30_000, 1_000);
+    fixture.ask("z", 1, 1_000);
+    let stored = fixture.stored();
+    let x = stored.running("x").expect("it runs");
+    assert_eq!(
+        (x.placement.moved, x.placement.as_of),
+        (1_200 * MB, fixture.now)
+    );
+    // So does its end by the estimate.
+    fixture.session(|cluster| cluster.end("v").expect("it runs"));
+    fixture.session(|cluster| cluster.end("z").expect("it runs"));
+    fixture.now += Nanos::from_secs(100);
+    fixture.session(|cluster| cluster.save().expect("writes"));
+    assert_eq!(fixture.stored().running[0].placement.moved, 6_000 * MB);
 }
 
 #[test]

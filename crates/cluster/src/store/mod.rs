@@ -8,19 +8,20 @@
 //! |---|---|
 //! | [`RedbStore`] | one process at a time has the file open |
 //! | [`MemoryStore`] | threads of one process; not persistent: tests and read-only runs |
+//! | `EtcdStore`, feature `etcd` | any number of processes on any hosts |
 //!
-//! Another implementation is a file beside these that passes `tests/suite/conformance.rs`. With
-//! etcd, each record would be a key below one prefix (`hosts/NAME`, `transfers/NAME`,
-//! `placements/NAME`, `entitlements/NAME`, `learnt/NAME`, `settings`), and the revision a key that
-//! every commit increments. A commit is then one transaction: compare the revision key, put and
-//! delete the rest. Records would carry the number of their first put, because a state is ordered.
+//! Another implementation is a file beside these that passes `tests/suite/conformance.rs`.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 mod memory;
 mod redb;
 
 use crate::change::Change;
 use crate::state::{ClusterState, Inconsistent};
 
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdOptions, EtcdStore, EtcdTls, EtcdUser, EtcdWatch, MemberStatus, WatchEvent};
 pub use memory::MemoryStore;
 pub use redb::RedbStore;
 
@@ -74,8 +75,8 @@ pub trait ClusterStore: Send + Sync {
     /// - [`StoreError::Inconsistent`]: the result would violate an invariant of states.
     /// - Others: the store cannot be written.
     ///
-    /// Nothing is changed after an error, except that the outcome of a failed write is only known
-    /// after the next load.
+    /// Nothing is changed after an error, except that the outcome of a failed write and of
+    /// [`StoreError::OutcomeUnknown`] is only known after the next load.
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError>;
 }
 
@@ -102,6 +103,41 @@ pub enum StoreError {
         /// Format that this version reads.
         known: u32,
     },
+    /// Record whose value is damaged, or does not fit other records.
+    #[error("key {key} is damaged: {why}")]
+    DamagedRecord {
+        /// Key of the record.
+        key: String,
+        /// Reason.
+        why: String,
+    },
+    /// Record of another schema.
+    #[error("key {key} has schema {found}, this version of Tidegate reads schema {known}")]
+    RecordVersion {
+        /// Key of the record.
+        key: String,
+        /// Schema of the stored record.
+        found: u32,
+        /// Schema that this version reads.
+        known: u32,
+    },
+    /// Shared store that cannot be reached; nothing was changed.
+    #[error("etcd does not answer: {why}")]
+    Unavailable {
+        /// URLs of all members that were asked.
+        endpoints: String,
+        /// URL of the last one, and its error.
+        why: String,
+    },
+    /// Commit whose answer was lost. The next load shows its outcome.
+    #[error("etcd did not say whether the change was stored: {0}")]
+    OutcomeUnknown(String),
+    /// User without the necessary rights.
+    #[error("etcd refuses access: {0}")]
+    Denied(String),
+    /// Commit that is too large for the store; nothing was changed.
+    #[error("the change is too large for etcd: {0}")]
+    TooLarge(String),
     /// Error of the underlying database.
     #[error("{0}")]
     Backend(Box<dyn std::error::Error + Send + Sync>),

@@ -13,7 +13,11 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 use tidegate_place::Request;
 
-/// Runs each test of the suite on a new store, created by an expression.
+#[cfg(feature = "etcd")]
+use crate::etcd::server::{Server, is_installed};
+
+/// Runs each test of the suite on a new store, created by an expression: something to hold while
+/// the store is used, and the store; `None` if this machine cannot have one.
 macro_rules! conformance {
     ($module:ident, $store:expr) => {
         mod $module {
@@ -35,19 +39,29 @@ macro_rules! conformance {
         $(
             #[test]
             fn $test() {
-                let (_keep, store) = $store;
-                super::$test(&store);
+                if let Some((_keep, store)) = $store {
+                    super::$test(&store);
+                }
             }
         )*
     };
 }
 
-conformance!(memory, ((), MemoryStore::default()));
+conformance!(memory, Some(((), MemoryStore::default())));
 
 conformance!(redb, {
     let dir = tempfile::tempdir().expect("a directory");
     let store = RedbStore::open(&dir.path().join("place.redb")).expect("creates the file");
-    (dir, store)
+    Some((dir, store))
+});
+
+#[cfg(feature = "etcd")]
+conformance!(etcd, {
+    is_installed().then(|| {
+        let server = Server::shared();
+        let store = server.store(&Server::new_prefix());
+        (server, store)
+    })
 });
 
 fn host(name: &str) -> HostRecord {

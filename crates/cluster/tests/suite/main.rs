@@ -1,4 +1,6 @@
 //! Tests of the crate's public interface.
 
 mod conformance;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod redb;

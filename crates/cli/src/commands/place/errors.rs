@@ -9,7 +9,7 @@ use super::daemons;
 use crate::problem::Problem;
 
 /// Converts an error of the driver into one of the command line.
-pub(super) fn problem(error: impl Into<Error>) -> anyhow::Error {
+pub(in crate::commands) fn problem(error: impl Into<Error>) -> anyhow::Error {
     match error.into() {
         Error::Store(error) => of_store(error),
         Error::Daemon(error) => daemons::unpack(error),
@@ -19,8 +19,8 @@ pub(super) fn problem(error: impl Into<Error>) -> anyhow::Error {
 }
 
 fn of_store(error: StoreError) -> anyhow::Error {
-    let problem = Problem::new(error.to_string()).at("--db");
-    let help = match error {
+    let problem = Problem::new(error.to_string());
+    let (option, help) = match error {
         StoreError::Backend(source) => {
             // `problem::report` takes the help text of this type from the error itself.
             return match source.downcast::<tidegate_server::store::StoreError>() {
@@ -28,15 +28,46 @@ fn of_store(error: StoreError) -> anyhow::Error {
                 Err(_) => problem.into(),
             };
         }
-        StoreError::Conflict { .. } => {
-            "another command changed the database meanwhile: run this one again"
-        }
-        StoreError::Version { .. } => "use the Tidegate version that wrote it, or another file",
+        StoreError::Conflict { .. } => (
+            "",
+            "other commands change the cluster all the time: run this one again",
+        ),
+        StoreError::Version { .. } => (
+            "--db",
+            "use the Tidegate version that wrote it, or another file",
+        ),
         StoreError::Inconsistent(_) | StoreError::Damaged(_) => {
-            "restore a copy of the file, or use another one"
+            ("", "restore a copy of the database, or use another one")
         }
+        StoreError::Unavailable { endpoints, .. } => {
+            let help = "running VMs and jobs keep their objectives, and new jobs have to wait: run \
+                        this again when etcd answers";
+            return problem.at(format!("--etcd {endpoints}")).help(help).into();
+        }
+        StoreError::OutcomeUnknown(_) => (
+            "--etcd",
+            "`tidegate place list` shows whether it was; if so, no job was started by it",
+        ),
+        StoreError::Denied(_) => (
+            "--etcd",
+            "etcd's user needs a role with readwrite on the prefix (docs/cluster.md); --etcd-user, \
+             --etcd-password-file and --etcd-prefix name them",
+        ),
+        StoreError::TooLarge(_) => (
+            "--etcd",
+            "change fewer hosts or jobs at once; etcd's limits are --max-txn-ops and \
+             --max-request-bytes",
+        ),
+        StoreError::RecordVersion { .. } => (
+            "--etcd",
+            "use the newest version of Tidegate on all machines",
+        ),
+        StoreError::DamagedRecord { .. } => (
+            "--etcd",
+            "`etcdctl get KEY` shows it; put what is right, or restore a snapshot of etcd",
+        ),
     };
-    problem.help(help).into()
+    problem.at(option).help(help).into()
 }
 
 fn of_host(error: &HostError) -> Problem {

@@ -21,6 +21,10 @@ pub(super) fn text(event: &ClusterEvent) -> String {
             };
             format!("{transfer} goes to host {host} after {after}, I/O class {class}{started}")
         }
+        ClusterEvent::NotStarted { transfer } => format!(
+            "{transfer} is placed, but neither started nor removed again: \
+             `tidegate place end {transfer}`"
+        ),
         ClusterEvent::Discarded { transfer } => {
             format!("{transfer} waited until its deadline and is discarded")
         }

@@ -10,27 +10,24 @@ use tidegate_units::human::bytes_per_s;
 use super::errors::problem;
 use super::hosts::from_anywhere;
 use super::session;
-use crate::args::{AddHostArgs, DbArg, PlaceHostCommand, RemoveHostArgs};
+use crate::args::{AddHostArgs, PlaceHostCommand, RemoveHostArgs, StoreArgs};
 use crate::output::Output;
 use crate::problem::Problem;
 
 pub(super) fn run(command: &PlaceHostCommand, out: Output) -> Result<()> {
     match command {
-        PlaceHostCommand::List { db } => {
-            let all = DaemonSelection::All;
-            session::with_cluster(
-                &db.path,
-                true,
-                all,
-                |_| Ok(()),
-                |cluster| list(cluster, out),
-            )
-        }
+        PlaceHostCommand::List { store } => list_all(store, out),
         PlaceHostCommand::Add(args) => add(args, out),
-        PlaceHostCommand::Drain { name, db } => set_drained(name, true, db, out),
-        PlaceHostCommand::Resume { name, db } => set_drained(name, false, db, out),
+        PlaceHostCommand::Drain { name, store } => set_drained(name, true, store, out),
+        PlaceHostCommand::Resume { name, store } => set_drained(name, false, store, out),
         PlaceHostCommand::Remove(args) => remove(args, out),
     }
+}
+
+/// Prints all hosts.
+pub(in crate::commands) fn list_all(store: &StoreArgs, out: Output) -> Result<()> {
+    let (all, unchanged) = (DaemonSelection::All, |_: &mut ClusterState| Ok(()));
+    session::with_cluster(store, true, all, unchanged, |cluster| list(cluster, out))
 }
 
 /// Summary of a host.
@@ -130,8 +127,8 @@ fn add(args: &AddHostArgs, out: Output) -> Result<()> {
             args.jobs,
         )
     };
-    let add = |state: &mut ClusterState| state.add_host(host);
-    session::with_cluster(&args.db.path, false, DaemonSelection::All, add, |cluster| {
+    let add = |state: &mut ClusterState| state.add_host(host.clone());
+    session::with_cluster(&args.store, false, DaemonSelection::All, add, |cluster| {
         finish(cluster, out)
     })
 }
@@ -142,9 +139,15 @@ fn finish(cluster: &mut Cluster<'_>, out: Output) -> Result<()> {
     list(cluster, out)
 }
 
-fn set_drained(name: &str, drained: bool, db: &DbArg, out: Output) -> Result<()> {
+/// Drains a host, or ends its draining, and prints all hosts.
+pub(in crate::commands) fn set_drained(
+    name: &str,
+    drained: bool,
+    store: &StoreArgs,
+    out: Output,
+) -> Result<()> {
     let set = |state: &mut ClusterState| state.set_drained(name, drained);
-    session::with_cluster(&db.path, false, DaemonSelection::All, set, |cluster| {
+    session::with_cluster(store, false, DaemonSelection::All, set, |cluster| {
         finish(cluster, out)
     })
 }
@@ -159,7 +162,7 @@ fn remove(args: &RemoveHostArgs, out: Output) -> Result<()> {
         }
     };
     let others = DaemonSelection::AllExcept(name);
-    session::with_cluster(&args.db.path, false, others, check, |cluster| {
+    session::with_cluster(&args.store, false, others, check, |cluster| {
         cluster.remove_host(name, args.requeue).map_err(problem)?;
         list(cluster, out)
     })

@@ -4,20 +4,21 @@
 
 mod daemons;
 mod data_centre;
-mod errors;
+pub(super) mod errors;
 mod events;
-mod host;
+pub(super) mod host;
 pub(super) mod hosts;
 mod priority_database;
-mod session;
+pub(super) mod session;
 mod show;
+pub(super) mod stores;
 
 use anyhow::Result;
 use tidegate_core::time::Nanos;
 use tidegate_place::{Outcome, Refusal, Request, RequestError};
 use tidegate_units::human::duration;
 
-use crate::args::{DbArg, PlaceCommand, PlaceJobArgs};
+use crate::args::{PlaceCommand, PlaceJobArgs, StoreArgs};
 use crate::output::Output;
 use crate::problem::Problem;
 use errors::problem;
@@ -25,12 +26,21 @@ use errors::problem;
 pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
     match command {
         PlaceCommand::Job(args) => job(args, out),
-        PlaceCommand::List { db } => list(db, out),
-        PlaceCommand::Moved { moved, db } => moved_on(moved, db, out),
-        PlaceCommand::End { name, db } => end(name, db, out),
+        PlaceCommand::List { store } => list(store, out),
+        PlaceCommand::Moved { moved, store } => moved_on(moved, store, out),
+        PlaceCommand::End { name, store } => end(name, store, out),
         PlaceCommand::Host(command) => host::run(command, out),
-        PlaceCommand::Db { file, db } => {
-            priority_database::run(file.as_ref().unwrap_or(&db.path), out)
+        PlaceCommand::Db { file: None, store } => priority_database::run(store, out),
+        PlaceCommand::Db {
+            file: Some(file),
+            store,
+        } => {
+            let store = StoreArgs {
+                path: file.clone(),
+                etcd: Vec::new(),
+                ..store.clone()
+            };
+            priority_database::run(&store, out)
         }
         PlaceCommand::Sim(args) => data_centre::run(args, out),
     }
@@ -40,7 +50,7 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
 fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
     let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
     let request = request(args)?;
-    session::with_hosts(&args.db.path, hosts, args.dry_run, |cluster| {
+    session::with_hosts(&args.store, hosts, args.dry_run, |cluster| {
         let name = cluster.name_for(args.name.as_deref()).map_err(problem)?;
         // Waiting jobs go first, so that a new job does not overtake them.
         cluster.retry_waiting();
@@ -49,7 +59,6 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
         }
         let why = show::Candidates::collect(cluster, &request);
         let outcome = cluster.request(&name, request, args.start);
-        let outcome = outcome.map_err(problem)?;
         cluster.save().map_err(problem)?;
         if let Outcome::Refused(refusal) = &outcome {
             return Err(refused(refusal, &request).into());
@@ -115,24 +124,24 @@ fn exact(deadline: Nanos) -> String {
     tidegate_units::format_duration(Nanos::from_millis(ms))
 }
 
-fn list(db: &DbArg, out: Output) -> Result<()> {
-    session::with_hosts(&db.path, None, true, |cluster| {
+fn list(store: &StoreArgs, out: Output) -> Result<()> {
+    session::with_hosts(store, None, true, |cluster| {
         cluster.discard_overdue();
         show::list(cluster, out)
     })
 }
 
 /// Reports the progress of jobs.
-fn moved_on(moved: &[(String, u64)], db: &DbArg, out: Output) -> Result<()> {
-    session::with_hosts(&db.path, None, false, |cluster| {
+fn moved_on(moved: &[(String, u64)], store: &StoreArgs, out: Output) -> Result<()> {
+    session::with_hosts(store, None, false, |cluster| {
         cluster.report_moved(moved).map_err(problem)?;
         show::list(cluster, out)
     })
 }
 
 /// Ends a running job, or withdraws a waiting one.
-fn end(name: &str, db: &DbArg, out: Output) -> Result<()> {
-    session::with_hosts(&db.path, None, false, |cluster| {
+fn end(name: &str, store: &StoreArgs, out: Output) -> Result<()> {
+    session::with_hosts(store, None, false, |cluster| {
         cluster.end(name).map_err(problem)?;
         show::list(cluster, out)
     })

@@ -1,16 +1,15 @@
 //! `tidegate place db`: the priority database of hosts.
 
-use std::path::Path;
-
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_cluster::{Cluster, DaemonSelection};
+use tidegate_cluster::{Cluster, ClusterState, DaemonSelection};
 use tidegate_core::transfers::Class;
 use tidegate_place::{Entry, HostId, PriorityDatabase};
 use tidegate_report::{Align, Table};
 use tidegate_units::human::{bytes_per_s, count};
 
 use super::session;
+use crate::args::StoreArgs;
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -54,14 +53,14 @@ impl ClassRates {
     }
 }
 
-pub(super) fn run(file: &Path, out: Output) -> Result<()> {
-    if !file.exists() {
-        let problem = Problem::new("no such file").at(file.display().to_string());
+pub(super) fn run(store: &StoreArgs, out: Output) -> Result<()> {
+    if !store.is_etcd() && !store.path.exists() {
+        let problem = Problem::new("no such file").at(store.path.display().to_string());
         let help = "`tidegate place job` creates it; choose another file with --db";
         return Err(problem.help(help).into());
     }
-    let ask = DaemonSelection::None;
-    session::with_cluster(file, true, ask, |_| Ok(()), |cluster| show(cluster, out))
+    let (none, unchanged) = (DaemonSelection::None, |_: &mut ClusterState| Ok(()));
+    session::with_cluster(store, true, none, unchanged, |cluster| show(cluster, out))
 }
 
 fn show(cluster: &Cluster<'_>, out: Output) -> Result<()> {

@@ -1,5 +1,7 @@
 //! `tidegate place`, as its users meet it.
 
+#[cfg(feature = "cluster")]
+mod etcd;
 mod fixture;
 mod hosts;
 mod start;
@@ -40,7 +42,8 @@ impl Site {
             .arg("place")
             .args(args)
             .current_dir(self.0.path())
-            .env_remove("TIDEGATE_PLACE_DB");
+            .env_remove("TIDEGATE_PLACE_DB")
+            .env_remove("TIDEGATE_ETCD");
         command
     }
 
@@ -303,5 +306,85 @@ fn a_data_centre_is_simulated_the_same_each_time() {
         stderr(&message).contains("one of pcos, first-fit"),
         "{}",
         stderr(&message)
+    );
+}
+
+#[test]
+fn a_cluster_in_a_file_has_a_status_and_hosts_that_are_drained() {
+    let site = Site::new();
+    site.good(&job("x", &["--hosts", "place.toml"]));
+    let cluster = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let command = command.arg("cluster").args(args).current_dir(site.file(""));
+        let command = command
+            .env_remove("TIDEGATE_PLACE_DB")
+            .env_remove("TIDEGATE_ETCD");
+        command.output().expect("the binary runs")
+    };
+    let json = |args: &[&str]| {
+        let output = cluster(&[args, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")
+    };
+    let status = json(&["status"]);
+    assert_eq!(
+        (
+            &status["hosts"],
+            &status["jobs_running"],
+            &status["jobs_late"]
+        ),
+        (&2.into(), &1.into(), &0.into())
+    );
+    // 20 MB/s of 60 are left on a, beside the 50 of b; a little more with each second.
+    let free = status["free_bytes_per_s"].as_u64().expect("a rate");
+    assert!((70_000_000..71_000_000).contains(&free), "{free}");
+    assert_eq!(status["store"], "tidegate-place.redb");
+    assert_eq!(json(&["drain", "b"])[1]["drained"], true);
+    let drained = json(&["status"]);
+    assert_eq!(drained["hosts_drained"], 1);
+    assert!(drained["revision"].as_u64() > status["revision"].as_u64());
+    assert_eq!(json(&["resume", "b"])[1]["drained"], false);
+    let table = String::from_utf8(cluster(&["hosts"]).stdout).expect("text");
+    assert!(
+        table.contains("HOST") && table.contains("1 of 64"),
+        "{table}"
+    );
+    let table = String::from_utf8(cluster(&["status"]).stdout).expect("text");
+    assert!(
+        table.starts_with("cluster in tidegate-place.redb\n"),
+        "{table}"
+    );
+    let refused = stderr(&cluster(&["drain", "c"]));
+    assert!(
+        refused.contains("no host \"c\"") && refused.contains("a, b"),
+        "{refused}"
+    );
+    let refused = cluster(&["status", "--watch"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("--etcd"), "{}", stderr(&refused));
+}
+
+#[cfg(not(feature = "cluster"))]
+#[test]
+fn a_build_without_etcd_says_which_one_has_it() {
+    let site = Site::new();
+    let message = site.bad(&["list", "--etcd", "http://127.0.0.1:9"]);
+    assert!(
+        message.contains("has no etcd") && message.contains("--features cluster"),
+        "{message}"
+    );
+    assert!(!site.file("tidegate-place.redb").exists());
+}
+
+#[test]
+fn a_file_and_etcd_exclude_each_other() {
+    let site = Site::new();
+    let output = site.place(&["list", "--db", "x", "--etcd", "http://127.0.0.1:9"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = site.place(&["list", "--etcd", "127.0.0.1:9"]);
+    assert!(
+        stderr(&output).contains("http://HOST:PORT"),
+        "{}",
+        stderr(&output)
     );
 }

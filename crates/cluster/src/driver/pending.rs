@@ -1,0 +1,152 @@
+//! Events and starts that follow a commit.
+//!
+//! A transfer is started on its host's daemon only once its placement is stored: of two sessions
+//! that place it at the same time, one commits, and only that one starts it.
+
+use tidegate_place::{Placement, Request};
+
+use super::Cluster;
+use crate::change::difference;
+use crate::cluster_event::{ClusterEvent, Started};
+use crate::daemons::DaemonError;
+use crate::error::Error;
+use crate::record::{HostRecord, RunningTransfer};
+use crate::store::{Revision, StoreError};
+
+/// Attempts to remove a transfer that its daemon did not start, against other writers.
+const REMOVE_ATTEMPTS: usize = 16;
+
+/// Event, or start of a transfer, after a commit.
+pub(super) enum Pending {
+    Event(ClusterEvent),
+    /// Start of a transfer that the caller waits for.
+    Requested(Start),
+    /// Start of a transfer that had waited, with the event that gets its result.
+    Waited(Start, ClusterEvent),
+}
+
+/// Transfer to be started on a daemon.
+pub(super) struct Start {
+    transfer: String,
+    socket: String,
+    request: Request,
+}
+
+impl From<ClusterEvent> for Pending {
+    fn from(event: ClusterEvent) -> Pending {
+        Pending::Event(event)
+    }
+}
+
+impl Pending {
+    /// Creates the start of a transfer on a host.
+    pub(super) fn requested(transfer: &str, host: &HostRecord, request: Request) -> Pending {
+        Pending::Requested(Start::new(transfer, host, request))
+    }
+
+    /// Creates the event of a transfer that was placed after a wait, and its start if a request is
+    /// given.
+    pub(super) fn placed_after_wait(
+        transfer: String,
+        host: &HostRecord,
+        placement: &Placement,
+        request: Option<Request>,
+    ) -> Pending {
+        let start = request.map(|request| Start::new(&transfer, host, request));
+        let event = ClusterEvent::Placed {
+            transfer,
+            host: host.name.clone(),
+            waited: placement.waited,
+            class: placement.class,
+            started: Started::NotAsked,
+        };
+        match start {
+            Some(start) => Pending::Waited(start, event),
+            None => event.into(),
+        }
+    }
+}
+
+impl Start {
+    fn new(transfer: &str, host: &HostRecord, request: Request) -> Start {
+        Start {
+            transfer: transfer.to_owned(),
+            socket: host.socket.clone().unwrap_or_default(),
+            request,
+        }
+    }
+}
+
+impl Cluster<'_> {
+    /// Starts what the last commit has placed, and sends its events.
+    pub(super) fn finish_pending(&mut self) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for pending in std::mem::take(&mut self.pending) {
+            match pending {
+                Pending::Event(event) => (self.session.notify)(event),
+                Pending::Waited(start, event) => self.start_waited(&start, event),
+                Pending::Requested(start) => {
+                    if let Err(error) = self.start(&start) {
+                        self.remove_unstarted(start);
+                        outcome = Err(error.into());
+                    }
+                }
+            }
+        }
+        outcome
+    }
+
+    fn start(&self, start: &Start) -> Result<(), DaemonError> {
+        let daemons = self.session.daemons;
+        daemons.start(&start.socket, &start.transfer, &start.request)
+    }
+
+    fn start_waited(&mut self, start: &Start, mut event: ClusterEvent) {
+        let result = match self.start(start) {
+            Ok(()) => Started::Yes,
+            Err(error) => Started::Failed(error.to_string()),
+        };
+        if let ClusterEvent::Placed { started, .. } = &mut event {
+            *started = result;
+        }
+        (self.session.notify)(event);
+    }
+
+    /// Removes a transfer that its daemon did not start: it must not occupy the host.
+    fn remove_unstarted(&mut self, start: Start) {
+        for _ in 0..REMOVE_ATTEMPTS {
+            match self.try_remove(&start) {
+                Ok(()) => return,
+                Err(StoreError::Conflict { .. }) => {}
+                Err(_) => break,
+            }
+        }
+        let transfer = start.transfer;
+        (self.session.notify)(ClusterEvent::NotStarted { transfer });
+    }
+
+    /// Removes a running transfer from the stored state as it is now. Waiting transfers are left to
+    /// the next session, which asks the daemons what runs on the host.
+    fn try_remove(&mut self, start: &Start) -> Result<(), StoreError> {
+        let store = self.session.store;
+        let Some(stored) = store.load(Revision::EMPTY)? else {
+            return Ok(());
+        };
+        // Another session may have ended it, and placed one of that name elsewhere since.
+        let own = self.stored.state.running(&start.transfer);
+        let there = stored.state.running(&start.transfer);
+        let key = |it: &RunningTransfer| (it.placement.host.clone(), it.placement.begun);
+        if own.map(key) != there.map(key) || there.is_none() {
+            return Ok(());
+        }
+        let mut state = stored.state.clone();
+        if state
+            .end_running(&start.transfer, self.session.now)
+            .is_none()
+        {
+            return Ok(());
+        }
+        let changes = difference(&stored.state, &state);
+        store.commit(stored.revision, &changes).map(drop)
+    }
+}
