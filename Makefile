@@ -60,6 +60,12 @@ test-web: ## Test the dashboard in headless Chromium, where npm and Chromium are
 test-parquet: ## Test `tidegate sweep --per-seed FILE.parquet`, which needs the feature parquet
 	@cargo test --locked --package tidegate --features parquet --lib --test suite -- sweep $(ARGS)
 
+.PHONY: test-cluster
+test-cluster: ## Test the store in etcd: conformance, races, restarts, access, and the commands on it
+	@scripts/setup test
+	@cargo test --locked --package tidegate-cluster --features etcd $(ARGS)
+	@cargo test --locked --package tidegate --features cluster --test suite -- place::etcd
+
 .PHONY: test-api
 test-api: ## Test the control API by requests made of its OpenAPI description (schemathesis, Python 3)
 	@scripts/test-api $(ARGS)
@@ -120,7 +126,7 @@ durability: build ## Cut the power under the daemon's disk: FUSE, and as root ex
 
 .PHONY: pgo
 pgo: ## Build the program optimised by a profile of its own runs, target/pgo/*/release/tidegate
-	@scripts/setup build
+	@scripts/setup cluster
 	@scripts/pgo
 
 .PHONY: release
@@ -130,7 +136,7 @@ release: ## Make package, static binary, container image, checksums and SBOM in 
 
 .PHONY: deb
 deb: ## Make the Debian package, target/dist/tidegate_*.deb
-	@scripts/setup build
+	@scripts/setup cluster
 	@scripts/package deb
 
 .PHONY: static
