@@ -6,6 +6,8 @@
 //! changed (`docs/adr/0019-etcd-store.md`).
 
 mod client;
+#[cfg(test)]
+mod model_tests;
 mod records;
 mod value;
 mod watch;

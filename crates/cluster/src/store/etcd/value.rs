@@ -21,7 +21,7 @@ pub(super) const SCHEMA: u32 = 1;
 const REMEMBERED_COMMITS: usize = 256;
 
 /// Value of the key `revision`, which every commit puts.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RevisionValue {
     schema: u32,
