@@ -26,7 +26,7 @@ pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
 pub fn capacity(kind: &DeviceKind) -> Option<u64> {
     match kind {
         DeviceKind::Emulated { model } => Some(model.spec().capacity),
-        DeviceKind::File | DeviceKind::Memory => None,
+        DeviceKind::File | DeviceKind::Memory | DeviceKind::Nbd => None,
     }
 }
 

@@ -96,6 +96,7 @@ mod tests {
             create: Create::No,
             format: DiskFormat::Raw,
             read_only: true,
+            nbd: None,
             incoming: false,
             block_size: 512,
             limit: Limit::NONE,

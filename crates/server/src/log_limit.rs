@@ -54,11 +54,13 @@ pub(crate) static UNAUTHORIZED: LogLimit = LogLimit::new("control requests witho
 pub(crate) static CONTROL_STALLED: LogLimit = LogLimit::new("stalls of the control thread");
 /// Timers of event loops that came late.
 pub(crate) static LOOP_STALLED: LogLimit = LogLimit::new("stalls of event loops");
+/// Connections to the servers of disks that were lost, not to be had, or made again.
+pub(crate) static SERVER_LOST: LogLimit = LogLimit::new("connections to NBD servers");
 /// Jumps of the wall clock.
 pub(crate) static JUMPED: LogLimit = LogLimit::new("jumps of the wall clock");
 
 /// Every limit: the suppressed lines of one that is missing here are never reported.
-static ALL: [&LogLimit; 13] = [
+static ALL: [&LogLimit; 14] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
     &REFUSED,
@@ -71,6 +73,7 @@ static ALL: [&LogLimit; 13] = [
     &UNAUTHORIZED,
     &CONTROL_STALLED,
     &LOOP_STALLED,
+    &SERVER_LOST,
     &JUMPED,
 ];
 

@@ -11,6 +11,8 @@ use crate::profile::{device_number_below, identity_of};
 pub(crate) enum IdentitySource {
     /// Name that is the same on every host, such as a device model with its parameters.
     Named(String),
+    /// Names of several storages, such as exports of servers.
+    Names(BTreeSet<String>),
     /// Paths of files or block devices; the block devices below them are identified.
     Files(Vec<PathBuf>),
 }
@@ -25,6 +27,11 @@ impl IdentitySource {
                 // model.
                 IdentitySource::Named(format!("emulated {} {:?}", model.name, model.spec()))
             }
+            DeviceKind::Nbd => {
+                let disks = vms.iter().flat_map(|vm| &vm.disks);
+                let uris = disks.filter_map(|disk| Some(disk.nbd.as_ref()?.uri.to_string()));
+                IdentitySource::Names(uris.collect())
+            }
             DeviceKind::File => {
                 let disks = vms.iter().flat_map(|vm| &vm.disks);
                 IdentitySource::Files(disks.filter_map(|disk| disk.path.clone()).collect())
@@ -37,6 +44,7 @@ impl IdentitySource {
     pub(crate) fn identity(&self) -> Identity {
         Identity(match self {
             IdentitySource::Named(name) => [name.clone()].into(),
+            IdentitySource::Names(names) => names.clone(),
             IdentitySource::Files(paths) => {
                 let numbers = paths
                     .iter()

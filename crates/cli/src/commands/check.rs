@@ -576,6 +576,7 @@ fn kind(kind: &DeviceKind) -> String {
     match kind {
         DeviceKind::File => "file".to_owned(),
         DeviceKind::Memory => "memory".to_owned(),
+        DeviceKind::Nbd => "NBD servers".to_owned(),
         DeviceKind::Emulated { model } => format!("emulated {}", model.name),
     }
 }

@@ -117,6 +117,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
             Content::Raw => DiskFormat::Raw,
         },
         read_only: args.read_only,
+        nbd: None,
         incoming: false,
         block_size: 1,
         limit: Limit::NONE,

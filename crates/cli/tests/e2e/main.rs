@@ -29,6 +29,7 @@ mod packages;
 mod patterns;
 mod paused;
 mod power;
+mod remote_disks;
 mod report;
 mod resizing;
 mod sandbox;

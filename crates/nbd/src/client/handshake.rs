@@ -6,7 +6,7 @@
 //! ```
 
 use super::ClientError;
-use crate::export::BlockSize;
+use crate::export::{Abilities, BlockSize};
 use crate::reply::ReplyStyle;
 use crate::wire::*;
 
@@ -14,6 +14,10 @@ use crate::wire::*;
 const GREETING_LEN: usize = 18;
 /// Longest option reply accepted from a server, in bytes; bounds memory against a hostile server.
 const REPLY_LEN_MAX: usize = 16 << 10;
+
+/// Longest export accepted from a server, in bytes: no offset plus length overflows, nor a signed
+/// file offset.
+const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// Optional features that the client asks for; a server may refuse them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +31,7 @@ pub struct Wishes {
 /// Result of a successful handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Size of the export in bytes.
+    /// Size of the export in bytes, at most 2^63 - 1.
     pub size: u64,
     /// Transmission flags.
     pub flags: u16,
@@ -41,6 +45,26 @@ pub struct Negotiated {
     pub style: ReplyStyle,
     /// Identifier of `base:allocation`, if it was selected.
     pub allocation_context: Option<u32>,
+}
+
+impl Negotiated {
+    /// Returns the capabilities that the transmission flags announce.
+    pub fn abilities(&self) -> Abilities {
+        let has = |flag: u16| self.flags & flag != 0;
+        Abilities {
+            read_only: has(NBD_FLAG_READ_ONLY),
+            flush: has(NBD_FLAG_SEND_FLUSH),
+            fua: has(NBD_FLAG_SEND_FUA),
+            rotational: has(NBD_FLAG_ROTATIONAL),
+            trim: has(NBD_FLAG_SEND_TRIM),
+            write_zeroes: has(NBD_FLAG_SEND_WRITE_ZEROES),
+            fast_zero: has(NBD_FLAG_SEND_FAST_ZERO),
+            df: has(NBD_FLAG_SEND_DF),
+            multi_conn: has(NBD_FLAG_CAN_MULTI_CONN),
+            cache: has(NBD_FLAG_SEND_CACHE),
+            block_status: self.allocation_context.is_some(),
+        }
+    }
 }
 
 /// Next action of the caller.
@@ -250,8 +274,12 @@ impl Handshake {
         let mut r = Reader(data);
         match r.u16()? {
             NBD_INFO_EXPORT => {
-                self.result.size = r.u64()?;
+                let size = r.u64()?;
                 self.result.flags = r.u16()?;
+                if size > SIZE_MAX {
+                    return Some(Err(ClientError::Size(size)));
+                }
+                self.result.size = size;
                 self.knows_size = true;
             }
             NBD_INFO_NAME => self.result.name = Some(string(r.0).ok()?.to_owned()),
@@ -307,4 +335,54 @@ pub(crate) fn put_option(out: &mut Vec<u8>, option: u32, data: &[u8]) {
     out.extend(option.to_be_bytes());
     out.extend((data.len() as u32).to_be_bytes());
     out.extend(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::ALL;
+
+    #[test]
+    fn capabilities_are_those_that_were_announced() {
+        let negotiated = Negotiated {
+            flags: ALL.transmission_flags(ReplyStyle::Structured),
+            allocation_context: ALL.block_status.then_some(1),
+            ..Negotiated::default()
+        };
+        assert_eq!(negotiated.abilities(), ALL);
+        let none = Abilities::default();
+        let flags = none.transmission_flags(ReplyStyle::Simple);
+        let negotiated = Negotiated {
+            flags,
+            ..Negotiated::default()
+        };
+        assert_eq!(negotiated.abilities(), none);
+    }
+
+    #[test]
+    fn exports_beyond_the_largest_file_offset_are_refused() {
+        let largest = i64::MAX as u64;
+        for size in [0, largest, largest + 1, u64::MAX] {
+            let mut greeting = NBDMAGIC.to_be_bytes().to_vec();
+            greeting.extend(IHAVEOPT.to_be_bytes());
+            greeting.extend(NBD_FLAG_FIXED_NEWSTYLE.to_be_bytes());
+            let mut handshake = Handshake::new("", Wishes::default());
+            let all = greeting.len();
+            assert_eq!(handshake.handle(&greeting), Ok((all, Progress::Send)));
+            let mut info = NBD_INFO_EXPORT.to_be_bytes().to_vec();
+            info.extend(size.to_be_bytes());
+            info.extend(NBD_FLAG_HAS_FLAGS.to_be_bytes());
+            let mut reply = NBD_REP_MAGIC.to_be_bytes().to_vec();
+            for word in [NBD_OPT_GO, NBD_REP_INFO, info.len() as u32] {
+                reply.extend(word.to_be_bytes());
+            }
+            reply.extend(info);
+            let expected = if size <= largest {
+                Ok((reply.len(), Progress::NeedMore(REP_HEAD_LEN)))
+            } else {
+                Err(ClientError::Size(size))
+            };
+            assert_eq!(handshake.handle(&reply), expected, "{size}");
+        }
+    }
 }

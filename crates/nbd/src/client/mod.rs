@@ -1,14 +1,17 @@
-//! NBD client without I/O, as much of it as `tidegate demo` and the tests need.
+//! NBD client without I/O.
 //!
 //! [`Handshake`] opens an export with `NBD_OPT_GO`; [`encode_request`] and [`decode_reply`] cover
 //! the transmission phase. The caller tracks requests: which cookies are in flight, and how much
-//! data follows a simple reply.
+//! data follows a simple reply. [`recovery`] does so for an export whose server may restart.
 
 mod handshake;
+pub mod recovery;
+mod uri;
 
 #[cfg(test)]
 pub(crate) use handshake::put_option;
 pub use handshake::{Handshake, Negotiated, Progress, Wishes};
+pub use uri::{Address, NbdUri, UriError};
 
 use crate::error::NbdError;
 use crate::export::BlockSizeError;
@@ -53,6 +56,9 @@ pub enum ClientError {
     /// Message whose parts are inconsistent.
     #[error("malformed message from the server: {0}")]
     Malformed(&'static str),
+    /// Export of more than 2^63 - 1 bytes, the largest offset in a file: its length in bytes.
+    #[error("server offers an export of {0} bytes, and at most 2^63 - 1 can be addressed")]
+    Size(u64),
     /// Block sizes that break the specification's rules.
     #[error("server advertised block sizes that cannot be: {0}")]
     BlockSize(#[from] BlockSizeError),

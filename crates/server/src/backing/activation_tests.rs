@@ -18,6 +18,7 @@ fn disk(path: &Path, incoming: bool) -> DiskConfig {
         create: Create::No,
         format: DiskFormat::Probe,
         read_only: false,
+        nbd: None,
         incoming,
         block_size: 512,
         limit: Limit::NONE,

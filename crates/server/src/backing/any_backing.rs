@@ -11,8 +11,7 @@ use super::file_backing::{FileBacking, FileIos};
 use super::interface::{Backing, Operation, Port, Reports, ResizeWork};
 use super::memory::Memory;
 use super::memory_backing::Scratch;
-#[cfg(test)]
-use super::remote::{Remote, RemoteIos};
+use super::nbd::{NbdBacking, NbdIos};
 use crate::buffer::Mem;
 use crate::disk_file_monitor::Watched;
 use crate::ring::{Completion, Ring};
@@ -28,9 +27,8 @@ pub(crate) enum AnyBacking {
     Memory(Memory),
     /// Bytes in a file or block device.
     File(FileBacking),
-    /// Bytes on a peer, for tests.
-    #[cfg(test)]
-    Remote(Remote),
+    /// Bytes on an NBD server.
+    Nbd(NbdBacking),
 }
 
 /// State that the disks of a device share, by kind of backing.
@@ -38,8 +36,7 @@ pub(crate) enum AnyBacking {
 pub(crate) struct Shared {
     memory: Scratch,
     files: FileIos,
-    #[cfg(test)]
-    remotes: RemoteIos,
+    nbd: NbdIos,
 }
 
 impl Shared {
@@ -51,14 +48,14 @@ impl Shared {
         Ok(Shared {
             memory: Scratch::default(),
             files: FileIos::new(io_slots)?,
-            #[cfg(test)]
-            remotes: RemoteIos::new(io_slots),
+            nbd: NbdIos::new(io_slots),
         })
     }
 
     /// Reports the answers that helper threads have found.
     pub(crate) fn collect(&mut self, reports: &mut Reports) {
         self.files.collect(reports);
+        self.nbd.collect(reports);
     }
 }
 
@@ -68,8 +65,7 @@ macro_rules! call {
         match $medium {
             AnyBacking::Memory($backing) => $call,
             AnyBacking::File($backing) => $call,
-            #[cfg(test)]
-            AnyBacking::Remote($backing) => $call,
+            AnyBacking::Nbd($backing) => $call,
         }
     };
 }
@@ -86,9 +82,8 @@ macro_rules! call_with {
                 let $shared = &mut $all.files;
                 $call
             }
-            #[cfg(test)]
-            AnyBacking::Remote($backing) => {
-                let $shared = &mut $all.remotes;
+            AnyBacking::Nbd($backing) => {
+                let $shared = &mut $all.nbd;
                 $call
             }
         }
@@ -138,6 +133,11 @@ impl AnyBacking {
     /// See [`Backing::handle_timeout`].
     pub(crate) fn handle_timeout(&mut self, all: &mut Shared, port: &mut Port<'_>) {
         call_with!(self, all, it, shared => it.handle_timeout(shared, port));
+    }
+
+    /// See [`Backing::begin_close`].
+    pub(crate) fn begin_close(&mut self, all: &mut Shared, port: &mut Port<'_>) {
+        call_with!(self, all, it, shared => it.begin_close(shared, port));
     }
 
     /// See [`Backing::attach`].

@@ -31,11 +31,16 @@ impl ErrorState {
     /// Makes all changes of the disk fail from now on until it is opened again. `what` is the
     /// operation that failed with `errno`.
     pub fn fail(&mut self, errno: i32, what: &str) {
+        let error = io::Error::from_raw_os_error(errno);
+        self.fail_with(format!("{what} failed: {error}"));
+    }
+
+    /// Makes all changes of the disk fail as [`ErrorState::fail`] does, for a reason in words. The
+    /// first reason stays.
+    pub fn fail_with(&mut self, why: String) {
         if self.failed.is_some() {
             return;
         }
-        let error = io::Error::from_raw_os_error(errno);
-        let why = format!("{what} failed: {error}");
         tracing::error!(
             path = %self.name,
             "{why}; the disk refuses writes and flushes until it is opened again"

@@ -15,6 +15,7 @@ fn config(size: Option<u64>, create: Create) -> DiskConfig {
         create,
         format: DiskFormat::Probe,
         read_only: false,
+        nbd: None,
         incoming: false,
         block_size: 512,
         limit: Limit::NONE,

@@ -190,6 +190,7 @@ mod tests {
             create: Create::No,
             format: DiskFormat::Probe,
             read_only: false,
+            nbd: None,
             incoming: false,
             block_size: 512,
             limit: Limit::NONE,

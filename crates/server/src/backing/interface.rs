@@ -74,6 +74,11 @@ pub(crate) trait Backing {
     /// Handles the expiry of a time passed to [`Port::wake_at`]. Can also be called without reason.
     fn handle_timeout(&mut self, _: &mut Self::Shared, _: &mut Port<'_>) {}
 
+    /// Prepares the end of the disk, which follows once its I/Os have ended: from now on nothing
+    /// waits for storage that is away. Can be called more than once, and I/Os may still be
+    /// submitted afterwards.
+    fn begin_close(&mut self, _: &mut Self::Shared, _: &mut Port<'_>) {}
+
     /// Registers the backing's files with the ring, before the first I/O.
     ///
     /// # Errors
@@ -267,6 +272,11 @@ impl Reports {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// Requests a call of [`Backing::handle_timeout`] of a disk in this turn.
+    pub(crate) fn call_soon(&mut self, disk: u32) {
+        self.timers.push(Reverse((Nanos::ZERO, disk)));
+    }
+
     /// Takes a disk whose time has come. The disk may have been removed meanwhile.
     #[inline]
     pub(crate) fn pop_timer(&mut self, now: Nanos) -> Option<u32> {
@@ -282,10 +292,6 @@ pub(crate) struct Port<'a> {
     /// Bounce buffers, headers and receive buffers.
     pub(crate) plumbing: &'a mut Pool,
     /// Monotonic time, read once a turn of the loop.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for connections, which only tests have")
-    )]
     pub(crate) now: Nanos,
     /// Wakes the loop from another thread.
     pub(crate) wake: &'a Arc<Wake>,
@@ -297,10 +303,6 @@ pub(crate) struct Port<'a> {
 impl Port<'_> {
     /// Returns the token for an operation of the backing itself; [`Backing::handle`] gets its
     /// completion with this `event`. Operations of an I/O have the token of [`Operation::Io`].
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for connections, which only tests have")
-    )]
     pub(crate) fn token(&self, event: u8) -> u64 {
         let disk = self.disk;
         Operation::Own { disk, event }.encode()
@@ -318,19 +320,11 @@ impl Port<'_> {
     }
 
     /// Requests a call of [`Backing::send`] at the end of the turn's submissions.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for connections, which only tests have")
-    )]
     pub(crate) fn send_later(&mut self) {
         self.reports.unsent.push(self.disk);
     }
 
     /// Requests a call of [`Backing::handle_timeout`] at this loop time.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for connections, which only tests have")
-    )]
     pub(crate) fn wake_at(&mut self, at: Nanos) {
         self.reports.timers.push(Reverse((at, self.disk)));
     }

@@ -160,15 +160,15 @@ fn beyond<'a>(
     disks: impl IntoIterator<Item = (&'a DeviceConfig, &'a DiskConfig)>,
     host: u64,
 ) -> Option<String> {
-    let in_memory = |(device, disk): &(&DeviceConfig, &DiskConfig)| match device.kind {
-        DeviceKind::Memory => true,
-        DeviceKind::Emulated { .. } => disk.path.is_none(),
-        DeviceKind::File => false,
+    let memory = |(device, disk): (&DeviceConfig, &DiskConfig)| match device.kind {
+        DeviceKind::Memory => disk.size,
+        DeviceKind::Emulated { .. } => disk.size.filter(|_| disk.path.is_none()),
+        DeviceKind::File => None,
+        // For what the server has not made durable.
+        DeviceKind::Nbd => disk.nbd.as_ref().map(|nbd| nbd.unflushed),
     };
-    let sizes = disks.into_iter().filter(in_memory);
-    let total = sizes.fold(0u64, |total, (_, disk)| {
-        total.saturating_add(disk.size.unwrap_or_default())
-    });
+    let sizes = disks.into_iter().filter_map(memory);
+    let total = sizes.fold(0, u64::saturating_add);
     (total > host).then(|| {
         let [total, host] = [total, host].map(format_bytes);
         format!(

@@ -20,12 +20,9 @@ pub(crate) mod interface;
 pub mod layout;
 pub mod memory;
 mod memory_backing;
+pub(crate) mod nbd;
 pub mod probe;
 pub mod range_lock;
-#[cfg(test)]
-pub(crate) mod remote;
-#[cfg(test)]
-mod remote_tests;
 pub(crate) mod rotational;
 
 use std::io;
@@ -36,7 +33,7 @@ use tidegate_units::human::{bytes_and_count, exact_bytes};
 
 use crate::allowed_paths::NotAllowed;
 use crate::blocking_call::NotDone;
-use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
+use crate::config::{DeviceConfig, DeviceKind, DiskConfig, NbdConfig};
 use crate::disk_file_monitor::State;
 use crate::error_hints::missing_directory;
 use crate::fault::Rule;
@@ -49,6 +46,8 @@ use file_backing::FileBacking;
 pub use file_lock::LockedFile;
 pub use inspect::inspect;
 pub use memory::{Memory, Tail};
+pub use nbd::ConnectError;
+use nbd::NbdBacking;
 
 /// Open disk.
 #[derive(Debug)]
@@ -178,7 +177,26 @@ pub enum OpenError {
     /// A disk on a device of kind `file` has no path.
     #[error("`path` is missing: a disk on a device of kind \"file\" needs one")]
     NoPath,
-    /// The memory of a disk in memory could not be reserved.
+    /// A disk on a device of kind `nbd` has no URI.
+    #[error("`uri` is missing: a disk on a device of kind \"nbd\" needs one")]
+    NoUri,
+    /// There is no connection to the server of a disk.
+    #[error("{uri}: {source}")]
+    Server {
+        /// URI of the export.
+        uri: String,
+        /// Reason.
+        source: Box<ConnectError>,
+    },
+    /// The export of a server is not what the disk needs.
+    #[error("{uri}: {what}")]
+    Export {
+        /// URI of the export.
+        uri: String,
+        /// Fault of the export, and what would be right.
+        what: String,
+    },
+    /// The memory of a disk in memory, or for a disk on a server, could not be reserved.
     #[error("cannot reserve {} of memory: {source}", bytes_and_count(*size))]
     Memory {
         /// Size in bytes.
@@ -208,7 +226,15 @@ impl OpenError {
     /// Returns true if the error may disappear without a change of the configuration, with time or
     /// for another user.
     pub fn may_pass(&self) -> bool {
-        matches!(self, OpenError::Io { .. } | OpenError::InUse { .. })
+        matches!(self, OpenError::Io { .. } | OpenError::InUse { .. }) || self.awaits_server()
+    }
+
+    /// Returns true if the server of the disk is away, or not ready.
+    pub fn awaits_server(&self) -> bool {
+        let OpenError::Server { source, .. } = self else {
+            return false;
+        };
+        matches!(**source, ConnectError::Io(_) | ConnectError::Handshake(_))
     }
 
     /// Returns advice for the operator, unless the error itself gives it.
@@ -231,6 +257,12 @@ impl OpenError {
                 "check its file system (a network server or a FUSE process that does not answer?); \
                  `{key}` under [daemon] is the time-out"
             ),
+            OpenError::Server { source, .. } if matches!(**source, ConnectError::Loop(_)) => {
+                "name the socket or address of another server, which has the bytes".to_owned()
+            }
+            OpenError::Server { uri, .. } => {
+                format!("start its server (does `nbdinfo '{uri}'` reach it, as the daemon's user?)")
+            }
             OpenError::InUse { path } => format!(
                 "one process at a time may serve a disk: stop the other one (`fuser {}` names it); \
                  if it names none, I/O of a killed process is still in flight: start later",
@@ -274,6 +306,13 @@ fn help_with_io(path: &Path, error: io::ErrorKind) -> Option<String> {
     Some(help.to_owned())
 }
 
+/// Opens a disk on an NBD server.
+fn on_server(config: &DiskConfig, nbd: Option<&NbdConfig>) -> Result<(AnyBacking, u64), OpenError> {
+    let open = NbdBacking::open(config, nbd.ok_or(OpenError::NoUri)?)?;
+    let size = open.size();
+    Ok((AnyBacking::Nbd(open), size))
+}
+
 impl Disk {
     /// Opens a disk of a device, and creates its file where the configuration asks for that.
     ///
@@ -302,11 +341,10 @@ impl Disk {
         let (medium, size) = match (&device.kind, &config.path) {
             // A disk of an emulated device without a path is in memory.
             (DeviceKind::Memory, _) | (DeviceKind::Emulated { .. }, None) => in_memory()?,
+            (DeviceKind::Nbd, _) => on_server(config, config.nbd.as_ref())?,
             #[cfg(test)]
-            (_, Some(path)) if let Some(export) = remote::peer::export(path, config) => {
-                let remote = remote::Remote::new(export);
-                let size = remote.size();
-                (AnyBacking::Remote(remote), size)
+            (_, Some(path)) if let Some(export) = nbd::peer::export(path, config) => {
+                on_server(config, Some(&export))?
             }
             (_, Some(path)) => {
                 let open = OpenFile::open_or_inherit(path, config, inherited)?;

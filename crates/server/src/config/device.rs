@@ -28,6 +28,7 @@ impl DeviceSummary {
         let (kind, capacity) = match &device.kind {
             DeviceKind::File => (Kind::File, None),
             DeviceKind::Memory => (Kind::Memory, None),
+            DeviceKind::Nbd => (Kind::Nbd, None),
             DeviceKind::Emulated { model } => (Kind::Emulated, Some(model.spec().capacity)),
         };
         DeviceSummary {
@@ -93,6 +94,7 @@ fn complete(
     let kind = match (known.kind?, model?) {
         (Kind::File, _) => DeviceKind::File,
         (Kind::Memory, _) => DeviceKind::Memory,
+        (Kind::Nbd, _) => DeviceKind::Nbd,
         (Kind::Emulated, model) => DeviceKind::Emulated {
             model: Box::new(model?),
         },

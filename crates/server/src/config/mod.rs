@@ -32,6 +32,7 @@ pub mod fault;
 mod keys;
 mod listen_address;
 mod metrics;
+mod nbd;
 mod overcommit;
 mod parse;
 mod promise;
@@ -51,6 +52,7 @@ pub use control::{
 pub use dashboard::DashboardConfig;
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
 pub use metrics::MetricsConfig;
+pub use nbd::NbdConfig;
 pub use promise::{by_the_clock, policy_words, words};
 pub use recording::RecordingConfig;
 pub use schema::schema;
@@ -225,6 +227,8 @@ pub struct PathsConfig {
     pub base: PathBuf,
     /// Directories and devices that those disks may be on; the directory of the file by default.
     pub allowed: AllowedPaths,
+    /// Listeners of this daemon, none of which may be the server of such a disk.
+    pub own_listeners: Arc<[ListenAddress]>,
 }
 
 impl PathsConfig {
@@ -240,6 +244,15 @@ impl PathsConfig {
         PathsConfig {
             base: base.to_owned(),
             allowed: AllowedPaths::new((!is_of_system).then_some(directory)),
+            own_listeners: Arc::default(),
+        }
+    }
+
+    /// Returns the rules of a daemon with these listeners.
+    fn of_daemon(self, own_listeners: Arc<[ListenAddress]>) -> PathsConfig {
+        PathsConfig {
+            own_listeners,
+            ..self
         }
     }
 }
@@ -316,7 +329,7 @@ impl ListenConfig {
 }
 
 /// Address of a listener.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListenAddress {
     /// Unix socket.
     Unix {
@@ -379,6 +392,8 @@ pub enum DeviceKind {
         /// Model, from the catalogue or a file, ready to be built.
         model: Box<catalogue::Entry>,
     },
+    /// Exports of NBD servers; each disk has a URI.
+    Nbd,
 }
 
 /// Section `[[vm]]`.
@@ -408,10 +423,12 @@ pub struct DiskConfig {
     pub export: String,
     /// File or block device; `None` on memory devices.
     pub path: Option<PathBuf>,
+    /// Export of an NBD server; `None` on devices of other kinds.
+    pub nbd: Option<NbdConfig>,
     /// Directories and devices that the path must lead into; `None` for a disk of the configuration
     /// file, which may be anywhere.
     pub within: Option<AllowedPaths>,
-    /// Size in bytes; `None` for the size of the file.
+    /// Size in bytes; `None` for the size of the file or export.
     pub size: Option<u64>,
     /// Creation of a missing file.
     pub create: Create,

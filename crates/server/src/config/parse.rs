@@ -12,7 +12,7 @@ use super::listen_address::{AddressKind, ClaimedAddresses, owner, socket_mode, u
 use super::{
     Config, ControlConfig, DaemonConfig, HistoryConfig, ListenAddress, ListenConfig, PathsConfig,
     RecordingConfig, SocketTemplate, StoreConfig, VmConfig, context, control, dashboard, device,
-    export_names, keys, metrics, overcommit, recording, tls, vm,
+    export_names, keys, metrics, nbd, overcommit, recording, tls, vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
@@ -62,7 +62,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let drafts = device::read_all(&device_tables, context);
     let mut exports = Names::default();
     let known: Vec<_> = drafts.iter().map(|draft| draft.known.clone()).collect();
-    let vms = vm::read_file(&vm_tables, &known, &mut exports, files, context);
+    let mut vms = vm::read_file(&vm_tables, &known, &mut exports, files, context);
     let known: Vec<&VmConfig> = vms.iter().flatten().collect();
     let listeners = listeners(&listen, (&exports, &known), &mut sockets, context);
     section.finish();
@@ -71,7 +71,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     Some(Config {
         file: None,
         // Errors return only here, after everything was read, so that all are reported together.
-        paths: paths?,
+        paths: paths?.of_daemon(nbd::refuse_loops(&vm_tables, &mut vms, &listeners)),
         daemon: daemon?,
         control: control?,
         store: store?,
@@ -166,6 +166,7 @@ fn paths(field: &Field<'_>, context: &Context<'_>) -> Option<PathsConfig> {
     Some(PathsConfig {
         base: default.base,
         allowed: allowed?,
+        own_listeners: default.own_listeners,
     })
 }
 

@@ -15,7 +15,7 @@ use super::device::{DeviceSummary, Kind};
 use super::keys::vm as keys;
 use super::{
     ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, PathsConfig, Schedule, VmConfig,
-    context, fault, promise, schedule,
+    context, fault, nbd, promise, schedule,
 };
 
 /// Default of `max_connections`.
@@ -69,9 +69,7 @@ pub fn from_json(
         );
         all.pop().flatten()
     })?;
-    for disk in &mut vm.disks {
-        disk.within = Some(paths.allowed.clone());
-    }
+    vm.disks.iter_mut().for_each(|disk| confine(disk, paths));
     Ok(vm)
 }
 
@@ -105,6 +103,9 @@ fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
     // Keys without a value are left out.
     if let Some(path) = &disk.path {
         words["path"] = path.display().to_string().into();
+    }
+    if let Some(nbd) = &disk.nbd {
+        nbd::write(nbd, &mut words);
     }
     if let Some(size) = disk.size {
         // In bytes, because a rounded unit would change the size.
@@ -143,8 +144,16 @@ pub fn disk_from_json(
     let mut disk = document::read_json(json, "", |field| {
         disk(field, Some(vm), Some(0), &known, &mut seen, &paths.base)
     })?;
-    disk.within = Some(paths.allowed.clone());
+    confine(&mut disk, paths);
     Ok(disk)
+}
+
+/// Confines a disk that is not of the file to where such disks may be.
+fn confine(disk: &mut DiskConfig, paths: &PathsConfig) {
+    disk.within = Some(paths.allowed.clone());
+    if let Some(nbd) = &mut disk.nbd {
+        nbd.own_listeners = paths.own_listeners.clone();
+    }
 }
 
 /// Parses a size in bytes from JSON such as `{"size": "2 GiB"}`.
@@ -311,6 +320,7 @@ fn disk(
     let kind = device.and_then(|device| devices[device].kind);
     let export = export(&mut section, field, vm, seen);
     let path = path(&mut section, kind, seen, base);
+    let nbd = nbd::read(&mut section, kind);
     let block_size = block_size(&mut section);
     let size = size(
         &mut section,
@@ -337,6 +347,7 @@ fn disk(
     Some(DiskConfig {
         export: export?,
         path: path?,
+        nbd: nbd?,
         within: None,
         size: size?,
         create: create?,
@@ -396,11 +407,15 @@ fn path(
         }
         return Some(None);
     };
-    if kind == Some(Kind::Memory) {
-        field.error(
-            "disks of a memory device have no path",
-            "leave it out, or kind = \"file\"",
-        );
+    if let Some(Kind::Memory | Kind::Nbd) = kind {
+        let (what, allowed) = match kind {
+            Some(Kind::Nbd) => ("disks of an nbd device have no path", "the export's `uri`"),
+            _ => (
+                "disks of a memory device have no path",
+                "leave it out, or kind = \"file\"",
+            ),
+        };
+        field.error(what, allowed);
         return None;
     }
     let path = context::path(base, &field)?;
@@ -435,7 +450,7 @@ fn size(
         let needed = match kind {
             Some(Kind::Memory) => true,
             Some(Kind::Emulated) => !has_path,
-            Some(Kind::File) | None => false,
+            Some(Kind::File | Kind::Nbd) | None => false,
         };
         if needed {
             section.error(
@@ -472,9 +487,9 @@ fn check_create(
         return;
     }
     let Some(field) = place("create") else { return };
-    if kind == Some(Kind::Memory) {
+    if let Some(Kind::Memory | Kind::Nbd) = kind {
         field.error(
-            "disks of a memory device have no file to create",
+            "disks of a memory or nbd device have no file to create",
             "leave it out",
         );
     } else if size == Some(None) {
@@ -504,7 +519,7 @@ fn check_incoming(
     };
     let refused = if *path == Some(None) {
         (
-            "a disk in memory cannot come from another host",
+            "a disk without a file cannot come from another host",
             "leave it out",
         )
     } else if create.is_some_and(|create| create != Create::No) {

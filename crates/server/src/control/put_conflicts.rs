@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use axum::http::StatusCode;
 use tidegate_api::error::Problem;
 use tidegate_units::format_bytes;
+use tidegate_units::human::exact_bytes;
 
 use super::error::ApiError;
 use crate::command::VmSnapshot;
@@ -80,6 +81,20 @@ pub(super) fn disk_differences(
     };
     if absolute_path(old) != absolute_path(disk) {
         all.push(differs(&at("path"), path(old), path(disk)));
+    }
+    let uri = |disk: &DiskConfig| match &disk.nbd {
+        Some(nbd) => nbd.uri.to_string(),
+        None => "none".to_owned(),
+    };
+    if uri(old) != uri(disk) {
+        all.push(differs(&at("uri"), uri(old), uri(disk)));
+    }
+    let unflushed = |disk: &DiskConfig| match &disk.nbd {
+        Some(nbd) => exact_bytes(nbd.unflushed),
+        None => "none".to_owned(),
+    };
+    if unflushed(old) != unflushed(disk) {
+        all.push(differs(&at("unflushed"), unflushed(old), unflushed(disk)));
     }
     if old.read_only != disk.read_only {
         all.push(differs(&at("read_only"), old.read_only, disk.read_only));

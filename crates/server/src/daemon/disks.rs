@@ -104,8 +104,9 @@ impl OpenDisks {
         let (name, asked) = (vm.to_owned(), disks.to_vec());
         let files = self.files.clone();
         let opening = move || open_all(&device, &name, &asked, &files, own.as_deref());
-        // Only a file can block; memory is allocated in place.
-        let opened = if disks.iter().any(|disk| disk.path.is_some()) {
+        // Only a file or a server can block; memory is allocated in place.
+        let may_block = |disk: &DiskConfig| disk.path.is_some() || disk.nbd.is_some();
+        let opened = if disks.iter().any(may_block) {
             blocking_call::call_async(self.open_within, opening).await
         } else {
             Ok(opening())

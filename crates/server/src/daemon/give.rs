@@ -188,6 +188,15 @@ impl Giver {
     async fn refuse_obstacles(&self) -> Result<(), TakeoverError> {
         let shared = self.handle.shared();
         for vm in shared.vms.configs() {
+            if let Some(disk) = vm.disks.iter().find(|disk| disk.nbd.is_some()) {
+                return Err(TakeoverError::refused(
+                    format!(
+                        "disk {:?} is on an NBD server, whose connection cannot be handed over",
+                        disk.export
+                    ),
+                    "restart the daemon: what is acknowledged is flushed before it ends",
+                ));
+            }
             if let Some(disk) = vm.disks.iter().find(|disk| disk.path.is_none()) {
                 return Err(TakeoverError::refused(
                     format!(

@@ -16,6 +16,7 @@ fn facts(device: &DeviceConfig) -> DeviceFacts {
     let (kind, model) = match &device.kind {
         DeviceKind::File => ("file", None),
         DeviceKind::Memory => ("memory", None),
+        DeviceKind::Nbd => ("nbd", None),
         DeviceKind::Emulated { model } => ("emulated", Some(&**model)),
     };
     recording_facts::device((&device.name, kind), model, &device.scheduling)

@@ -304,6 +304,8 @@ impl Loop {
         recording::policy_changed(self);
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.begin_drain(&mut ctx);
+        let (device, mut parts) = self.device_and_parts();
+        device.begin_close(&mut parts, None);
     }
 
     /// Ends the loop if every request was answered and every connection closed; otherwise does

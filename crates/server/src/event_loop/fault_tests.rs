@@ -10,7 +10,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_nbd::{Command, NbdError, Request};
 
-use crate::backing::remote::peer::{self, OnCut};
+use crate::backing::nbd::peer;
 use crate::common::shadow::{Plan, run};
 use crate::common::{Client, Server, disk, request, single, vm, wait};
 use crate::config::{Config, DeviceKind};
@@ -43,7 +43,7 @@ fn faulty(
 }
 
 /// Storage for the disks of a test: files on each kind of file system, an emulated disk on a file,
-/// and a peer.
+/// and an NBD server.
 pub(super) fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
     let model = tidegate_device::catalogue::load("nvme-1tb").unwrap();
     let emulated = DeviceKind::Emulated {
@@ -59,7 +59,7 @@ pub(super) fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
             .map(|dir| (dir, emulated.clone())),
     );
     let remote = tempfile::tempdir().unwrap();
-    peer::serve(remote.path(), OnCut::Resend);
+    peer::serve(remote.path());
     places.push((remote, DeviceKind::File));
     places
 }

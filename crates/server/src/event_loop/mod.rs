@@ -435,13 +435,12 @@ impl Loop {
                 idle = false;
                 frontends.handle_done(&mut ctx, &done);
             }
-            if idle {
+            let (device, mut parts) = self.device_and_parts();
+            if idle && !device.send_queued(&mut parts) {
                 break;
             }
         }
-        let (device, mut parts) = self.device_and_parts();
-        device.send_queued(&mut parts);
-        if device.has_copied_enough() {
+        if self.device.has_copied_enough() {
             self.frontends.go_on();
         }
     }

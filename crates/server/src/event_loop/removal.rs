@@ -111,7 +111,11 @@ impl Loop {
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.disconnect(&mut ctx, disks, why);
         // A request that a fault rule stalls would delay the removal.
-        disks.iter().for_each(|&disk| self.end_stalls(Some(disk)));
+        for &disk in disks {
+            self.end_stalls(Some(disk));
+            let (device, mut parts) = self.device_and_parts();
+            device.begin_close(&mut parts, Some(disk));
+        }
     }
 
     /// Finishes the removals for which nothing is in flight any more.

@@ -14,7 +14,7 @@ use tidegate_core::time::Nanos;
 use super::guest_memory_queue::{EXTENT, Guest, Id, submission};
 use super::interface::Kind;
 use super::{Failure, Opening, Volume};
-use crate::backing::remote::peer::{self, OnCut};
+use crate::backing::nbd::peer;
 use crate::buffer::Mem;
 use crate::command::{Command, NewConnection, VmSnapshot};
 use crate::common::{disk, single, vm};
@@ -100,7 +100,7 @@ fn places() -> Vec<(tempfile::TempDir, DeviceKind, bool)> {
         (dir, kind, file)
     });
     let places: Vec<_> = places.collect();
-    peer::serve(places[3].0.path(), OnCut::Resend);
+    peer::serve(places[3].0.path());
     places
 }
 

@@ -378,7 +378,7 @@ impl Listener {
                 let (stream, address) = listener.accept().await?;
                 // Replies are sent many at a time; waiting for more would only delay them.
                 stream.set_nodelay(true)?;
-                sys::keep_tcp_alive(stream.as_fd())?;
+                sys::keep_tcp_alive(stream.as_fd(), sys::TCP_GIVEN_UP_AFTER)?;
                 Ok((Stream::Tcp(stream), Peer::Tcp(address)))
             }
         }

@@ -52,6 +52,7 @@ impl Disk {
             },
             format: DiskFormat::Raw,
             read_only: !writes,
+            nbd: None,
             incoming: false,
             block_size: 512,
             limit: Limit::NONE,

@@ -358,12 +358,12 @@ pub fn set_extended_attribute(file: &File, name: &CStr, value: &[u8]) -> io::Res
 }
 
 /// Makes the kernel detect and end TCP connections whose peer vanished, with keepalive probes and a
-/// limit on unacknowledged data.
-pub fn keep_tcp_alive(socket: BorrowedFd<'_>) -> io::Result<()> {
+/// limit on unacknowledged data, which is longer than the first probe takes.
+pub fn keep_tcp_alive(socket: BorrowedFd<'_>, given_up_after: Duration) -> io::Result<()> {
     let seconds = |time: Duration| time.as_secs() as libc::c_int;
     let milliseconds = |time: Duration| time.as_millis() as libc::c_int;
     // As many as fit the limit, which then decides when the connection ends.
-    let probes = TCP_GIVEN_UP_AFTER.as_secs() / TCP_KEEPALIVE_INTERVAL.as_secs();
+    let probes = given_up_after.as_secs() / TCP_KEEPALIVE_INTERVAL.as_secs();
     let options = [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
         (
@@ -380,7 +380,7 @@ pub fn keep_tcp_alive(socket: BorrowedFd<'_>) -> io::Result<()> {
         (
             libc::IPPROTO_TCP,
             libc::TCP_USER_TIMEOUT,
-            milliseconds(TCP_GIVEN_UP_AFTER),
+            milliseconds(given_up_after),
         ),
     ];
     for (level, name, value) in options {
@@ -676,7 +676,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let _client = TcpStream::connect(address).expect("a listener");
         let (accepted, _) = listener.accept().expect("a client");
-        keep_tcp_alive(accepted.as_fd()).expect("all options are known");
+        keep_tcp_alive(accepted.as_fd(), TCP_GIVEN_UP_AFTER).expect("all options are known");
         let option = |level, name| {
             let mut value: libc::c_int = 0;
             let mut len = size_of::<libc::c_int>() as libc::socklen_t;

@@ -115,7 +115,7 @@ fn of_config(config: &Config) -> Vec<Site> {
             name: device.name.clone(),
             measure: match &device.kind {
                 DeviceKind::Emulated { model } => model.name.clone(),
-                DeviceKind::File | DeviceKind::Memory => "DEVICE".to_owned(),
+                DeviceKind::File | DeviceKind::Memory | DeviceKind::Nbd => "DEVICE".to_owned(),
             },
             scheduling: device.scheduling.clone(),
             capacity: feasibility::capacity(&device.kind),

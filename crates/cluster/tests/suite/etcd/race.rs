@@ -65,7 +65,7 @@ fn place(store: &EtcdStore, name: &str) -> Option<Result<Outcome, Error>> {
     (!cluster.lost_race()).then_some(placed)
 }
 
-/// What all placers of a race have done.
+/// Record of what all placers of a race have done.
 #[derive(Default)]
 struct Race {
     /// Times that each transfer was stored, by its number.

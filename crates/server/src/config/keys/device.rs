@@ -13,13 +13,16 @@ pub(crate) enum Kind {
     Memory,
     /// Bytes in memory or a file, as slow as a model says.
     Emulated,
+    /// Exports of NBD servers.
+    Nbd,
 }
 
 /// Words of `kind`.
-pub(in crate::config) const KINDS: [(&str, Kind); 3] = [
+pub(in crate::config) const KINDS: [(&str, Kind); 4] = [
     ("file", Kind::File),
     ("memory", Kind::Memory),
     ("emulated", Kind::Emulated),
+    ("nbd", Kind::Nbd),
 ];
 
 /// Name of a device.
@@ -34,9 +37,10 @@ pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
 pub(in crate::config) const KIND: KeyInfo = KeyInfo::new(
     "kind",
     KeyKind::Choice(&words(&KINDS)),
-    KeyDefault::Required("kind = \"file\", \"memory\" or \"emulated\""),
+    KeyDefault::Required("kind = \"file\", \"memory\", \"emulated\" or \"nbd\""),
     "`\"file\"`: files or block devices; `\"memory\"`: bytes in memory, no delay; `\"emulated\"`: \
-     bytes in memory or a file, as slow as a device model says",
+     bytes in memory or a file, as slow as a device model says; `\"nbd\"`: exports of NBD servers \
+     ([remote-disks.md](remote-disks.md))",
 );
 
 /// Model of an emulated device.

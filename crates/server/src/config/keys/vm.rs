@@ -1,5 +1,6 @@
 //! Keys of `[[vm]]` and `[[vm.disk]]`.
 
+use tidegate_config::device::LARGEST_PAYLOAD;
 use tidegate_config::device::limit_groups::{DISK_LIMIT, DISK_LIMIT_GROUP};
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm, words};
 use tidegate_config::schedule;
@@ -113,6 +114,27 @@ pub(in crate::config) const PATH: KeyInfo = KeyInfo::new(
     "the file or block device; needed on a file device, optional on an emulated one, not on a \
      memory one",
 );
+/// Export of a server.
+pub(in crate::config) const URI: KeyInfo = KeyInfo::new(
+    "uri",
+    KeyKind::Form(&TextForm {
+        what: "text",
+        pattern: "^nbd(\\+unix)?://",
+    }),
+    KeyDefault::Unset(""),
+    "NBD URI of the export that has the bytes: `nbd+unix:///EXPORT?socket=PATH` or \
+     `nbd://HOST:PORT/EXPORT`; needed on an nbd device, not on others \
+     ([remote-disks.md](remote-disks.md))",
+);
+/// Room for changes that are not durable. At least the longest request, so that each fits.
+pub(in crate::config) const UNFLUSHED: KeyInfo = KeyInfo::number(
+    "unflushed",
+    KeyKind::Bytes,
+    64 << 20,
+    (LARGEST_PAYLOAD as u64, 1 << 30),
+    "of a disk on an nbd device: memory for written data that the server has not made durable, \
+     which are sent again if it restarts; when it is full, the disk is flushed",
+);
 /// Smallest unit of access of clients.
 pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
     "block_size",
@@ -128,8 +150,8 @@ pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
 pub(in crate::config) const SIZE: KeyInfo = KeyInfo::new(
     "size",
     KeyKind::Bytes,
-    KeyDefault::Unset("as large as the file"),
-    "needed where there is no file; in whole blocks",
+    KeyDefault::Unset("as large as the file or export"),
+    "needed where there is neither; in whole blocks. At most that of the export on an nbd device",
 )
 .within(1, 1 << 60);
 /// Creation of a disk's missing file.
@@ -171,6 +193,8 @@ pub(in crate::config) const DISK: SectionInfo = SectionInfo {
     keys: &[
         EXPORT,
         PATH,
+        URI,
+        UNFLUSHED,
         BLOCK_SIZE,
         SIZE,
         CREATE,

@@ -111,6 +111,7 @@ pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> V
             create: Create::No,
             format: DiskFormat::Probe,
             read_only: false,
+            nbd: None,
             incoming: false,
             block_size: 512,
             limit: Limit::NONE,

@@ -400,14 +400,17 @@ impl Device {
         });
     }
 
-    /// Lets backings send what they queued during this turn.
+    /// Lets backings send what they queued during this turn. Returns true if a backing was called:
+    /// I/Os may have ended, such as those of a disk that has failed.
     #[inline]
-    pub(super) fn send_queued(&mut self, parts: &mut LoopParts<'_>) {
+    pub(super) fn send_queued(&mut self, parts: &mut LoopParts<'_>) -> bool {
+        let is_queued = !self.reports.unsent.is_empty();
         while let Some(disk) = self.reports.unsent.pop() {
             self.with_medium(parts, disk as usize, |medium, shared, port| {
                 medium.send(shared, port);
             });
         }
+        is_queued
     }
 
     /// Calls the backings whose timers have expired.
@@ -418,6 +421,17 @@ impl Device {
             if self.disks.is_taken(disk) {
                 self.with_medium(parts, disk, |medium, shared, port| {
                     medium.handle_timeout(shared, port);
+                });
+            }
+        }
+    }
+
+    /// Prepares the end of a disk, or of all: none waits for storage that is away any more.
+    pub(super) fn begin_close(&mut self, parts: &mut LoopParts<'_>, of: Option<usize>) {
+        for disk in 0..self.disks.slots() {
+            if of.is_none_or(|only| only == disk) && self.disks.is_taken(disk) {
+                self.with_medium(parts, disk, |medium, shared, port| {
+                    medium.begin_close(shared, port);
                 });
             }
         }

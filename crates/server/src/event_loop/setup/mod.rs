@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, SilenceTimeouts};
 use tidegate_core::queue_depth::DepthTuning;
@@ -38,6 +39,8 @@ pub use files::{DiskFile, Files};
 /// Minimum number of VMs for which a device has room. With more than half as many in the
 /// configuration, it has room for twice those.
 const VM_ROOM_MIN: usize = 4096;
+/// Time between two attempts to open a disk whose server is away.
+const SERVER_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Reasons why a device could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -253,6 +256,11 @@ fn open_disks(
     let mut disks = Vec::new();
     for (index, vm) in vm_configs.iter().enumerate() {
         for disk in &vm.disks {
+            if disk.nbd.is_some() {
+                let new = open_on_server(&shared, &vm.name, disk, files, (within, key))?;
+                disks.push((index, new));
+                continue;
+            }
             // A disk in memory cannot block, so it needs no thread.
             let Some(path) = &disk.path else {
                 disks.push((index, open_disk(device, &vm.name, disk, files)?));
@@ -280,6 +288,50 @@ fn open_disks(
         }
     }
     Ok(disks)
+}
+
+/// Opens a disk on a server, for which it waits at most `within` if it is away: after a start of
+/// the host it may come later than the daemon.
+fn open_on_server(
+    device: &Arc<DeviceConfig>,
+    vm: &str,
+    disk: &DiskConfig,
+    files: &Files,
+    (within, key): (Duration, &'static str),
+) -> Result<NewDisk, SetupError> {
+    let until = Instant::now() + within;
+    let mut last = None;
+    loop {
+        let (device, name, asked, used) =
+            (device.clone(), vm.to_owned(), disk.clone(), files.clone());
+        // Finding a host's address may take longer than there is.
+        let left = until.saturating_duration_since(Instant::now());
+        let opened = blocking_call::call(left, move || open_disk(&device, &name, &asked, &used));
+        let source = match opened {
+            Ok(Err(SetupError::Disk { source, .. })) if source.awaits_server() => source,
+            Ok(opened) => return opened,
+            // The reason why the attempts before it failed says more.
+            Err(source) => {
+                let late = || {
+                    let path = disk.nbd.as_ref().map(|nbd| nbd.uri.to_string());
+                    let path = path.unwrap_or_default().into();
+                    OpenError::Late { path, source, key }
+                };
+                return Err(cannot_open(vm, disk, last.unwrap_or_else(late)));
+            }
+        };
+        // An attempt takes some time as well.
+        if Instant::now() + 2 * SERVER_INTERVAL > until {
+            return Err(cannot_open(vm, disk, source));
+        }
+        if last.is_none() {
+            let export = &disk.export;
+            let within_s = within.as_secs();
+            tracing::warn!(%vm, %export, within_s, "waits for the disk's server: {source}");
+        }
+        last = Some(source);
+        std::thread::sleep(SERVER_INTERVAL);
+    }
 }
 
 /// Opens a disk of a VM. May block for as long as the file system does not answer, so call it
@@ -380,7 +432,7 @@ fn cannot_open(vm: &str, disk: &DiskConfig, source: OpenError) -> SetupError {
 fn preferred_address(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
     match kind {
         DeviceKind::File => disk.medium.first_address(),
-        DeviceKind::Memory | DeviceKind::Emulated { .. } => None,
+        DeviceKind::Memory | DeviceKind::Emulated { .. } | DeviceKind::Nbd => None,
     }
 }
 
@@ -481,6 +533,7 @@ fn describe(kind: &DeviceKind, model: Option<&Spec>) -> String {
     match kind {
         DeviceKind::File => "files".to_owned(),
         DeviceKind::Memory => "memory".to_owned(),
+        DeviceKind::Nbd => "NBD servers".to_owned(),
         DeviceKind::Emulated { .. } => format!("emulated {}", model.map_or("", |s| &s.name)),
     }
 }

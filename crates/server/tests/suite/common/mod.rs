@@ -87,6 +87,7 @@ pub fn disk(export: &str, path: Option<PathBuf>, size: u64) -> DiskConfig {
         create: Create::Sparse,
         format: DiskFormat::Probe,
         read_only: false,
+        nbd: None,
         incoming: false,
         block_size: 1,
         limit: Limit::NONE,

@@ -1,0 +1,311 @@
+//! Disks on NBD servers of other projects: servers that are killed, that come late or go away, and
+//! images of other formats.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::daemon::{Daemon, Scratch, wait_for};
+use crate::tool::{Running, arg, fio, fio_result, have, json, qemu_io, run};
+
+const BLOCK: u64 = 4096;
+/// Writes between two flushes.
+const BATCH: u64 = 8;
+const BLOCKS: u64 = 3000;
+
+/// Pattern of a block; never 0.
+fn pattern(block: u64) -> u8 {
+    1 + (block % 251) as u8
+}
+
+/// Configuration of a daemon with the disk `a` on the server at `server.sock` of its directory.
+fn config(scratch: &Scratch, export: &str, more: &str) -> String {
+    let socket = scratch.join("server.sock");
+    format!(
+        "[[device]]\nname = \"disk\"\nkind = \"nbd\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\n\
+         uri = \"nbd+unix:///{export}?socket={}\"\n{more}",
+        socket.display()
+    )
+}
+
+/// Starts nbdkit with a volatile cache on `disk.raw`: a kill loses what was not flushed.
+fn nbdkit(scratch: &Scratch) -> Running {
+    let socket = scratch.join("server.sock");
+    let _ = fs::remove_file(&socket);
+    let args = [
+        "--foreground",
+        "--unix",
+        arg(&socket),
+        "--filter=cache",
+        "file",
+        "disk.raw",
+        "cache=writeback",
+    ];
+    let server = Running::start(scratch, "nbdkit", &args);
+    wait_for("nbdkit", || UnixStream::connect(&socket).is_ok());
+    server
+}
+
+fn disk(scratch: &Scratch, bytes: u64) -> File {
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).truncate(true);
+    let file = file
+        .open(scratch.join("disk.raw"))
+        .expect("the directory is ours");
+    file.set_len(bytes).expect("room");
+    file
+}
+
+/// Blocks that a list of commands of qemu-io has reported as written.
+fn acknowledged(out: &str) -> Vec<u64> {
+    let mark = format!("wrote {BLOCK}/{BLOCK} bytes at offset ");
+    let offsets = out.split(&mark).skip(1).map(|rest| {
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+        let offset: u64 = digits.and_then(|it| it.parse().ok()).expect("an offset");
+        offset / BLOCK
+    });
+    offsets.collect()
+}
+
+fn assert_durable(file: &File, blocks: &[u64], when: &str) {
+    for &block in blocks {
+        let mut bytes = [0; BLOCK as usize];
+        file.read_exact_at(&mut bytes, block * BLOCK)
+            .expect("on the disk");
+        assert!(
+            bytes == [pattern(block); BLOCK as usize],
+            "block {block} is lost {when}"
+        );
+    }
+}
+
+#[test]
+fn no_flushed_write_is_lost_with_a_server_that_is_killed() {
+    if !have(&["nbdkit", "qemu-io"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = disk(&scratch, BLOCKS * BLOCK);
+    let mut server = nbdkit(&scratch);
+    let text = config(&scratch, "", "");
+    let daemon = Daemon::start_in(scratch, &text);
+    let mut commands = String::new();
+    for block in 0..BLOCKS {
+        // A block after a flush is acknowledged only if the flush was.
+        if block % BATCH == BATCH - 1 {
+            commands.push_str("flush\n");
+        }
+        let (pattern, offset) = (pattern(block), block * BLOCK);
+        commands.push_str(&format!("write -P {pattern} {offset} {BLOCK}\n"));
+    }
+    let list = daemon.path("commands");
+    fs::write(&list, &commands).expect("the directory is ours");
+    let input = Stdio::from(File::open(&list).expect("it was just written"));
+    let uri = daemon.uri("a");
+    let args = ["-oL", "qemu-io", "-f", "raw", &uri];
+    let mut writer = Running::start_with(daemon.scratch(), "stdbuf", &args, input);
+    for kill in 1..=4 {
+        wait_for("some writes", || {
+            acknowledged(&writer.out()).len() as u64 > kill * BLOCKS / 5 || !writer.is_running()
+        });
+        let mut flushed = acknowledged(&writer.out());
+        server.kill();
+        let last = flushed.iter().rposition(|block| block % BATCH == BATCH - 1);
+        flushed.truncate(last.unwrap_or(0));
+        assert!(
+            flushed.len() as u64 > kill * BLOCKS / 6,
+            "{} were flushed",
+            flushed.len()
+        );
+        assert_durable(&file, &flushed, &format!("by kill {kill}"));
+        server = nbdkit(daemon.scratch());
+    }
+    let out = writer.succeed();
+    assert!(!out.contains("rror"), "{out}");
+    let all = acknowledged(&out);
+    assert_eq!(all.len() as u64, BLOCKS, "every write was acknowledged");
+    qemu_io(daemon.scratch(), &uri, &["flush"]);
+    server.kill();
+    assert_durable(&file, &all, "after the last flush");
+}
+
+#[test]
+fn a_guest_sees_no_error_while_the_server_is_away() {
+    if !have(&["nbdkit", "fio"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    disk(&scratch, 64 << 20);
+    let mut server = nbdkit(&scratch);
+    let text = config(&scratch, "", "");
+    let daemon = Daemon::start_in(scratch, &text);
+    let args = [
+        "--rw=randwrite",
+        "--bs=4k",
+        "--iodepth=16",
+        "--size=64m",
+        "--fsync=64",
+        "--verify=crc32c",
+        "--do_verify=1",
+    ];
+    let load = fio(daemon.scratch(), &daemon.uri("a"), &args);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(300));
+        server.kill();
+        std::thread::sleep(Duration::from_millis(500));
+        server = nbdkit(daemon.scratch());
+    }
+    let result = fio_result(load);
+    assert_eq!(result.bytes_written, 64 << 20);
+    assert!(daemon.logged(&["connected again"]), "{}", daemon.log());
+    daemon.stop();
+    drop(server);
+}
+
+#[test]
+fn a_server_may_come_after_the_daemon() {
+    if !have(&["nbdkit", "qemu-io"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    disk(&scratch, 1 << 20);
+    let text = config(&scratch, "", "");
+    let daemon = Daemon::begin_in(scratch, &text);
+    wait_for("the daemon to wait", || {
+        daemon.logged(&["waits", "cannot connect"])
+    });
+    let server = nbdkit(daemon.scratch());
+    let socket = daemon.path("nbd.sock");
+    wait_for("the daemon to listen", || {
+        UnixStream::connect(&socket).is_ok()
+    });
+    qemu_io(
+        daemon.scratch(),
+        &daemon.uri("a"),
+        &["write -P 7 0 4096", "read -P 7 0 4096"],
+    );
+    daemon.stop();
+    drop(server);
+}
+
+#[test]
+fn a_disk_whose_server_is_its_daemon_is_refused() {
+    let scratch = Scratch::new();
+    let own = scratch.join("nbd.sock");
+    let text = format!(
+        "[[device]]\nname = \"disk\"\nkind = \"nbd\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\n\
+         uri = \"nbd+unix:///a?socket={}\"\n",
+        own.display()
+    );
+    let mut daemon = Daemon::begin_in(scratch, &text);
+    assert!(!daemon.wait().success());
+    assert!(
+        daemon.logged(&["its server is this daemon"]),
+        "{}",
+        daemon.log()
+    );
+}
+
+/// Sends commands of QMP to a socket and waits for their answers.
+fn qmp(socket: &Path, commands: &[&str]) {
+    let stream = UnixStream::connect(socket).expect("its socket");
+    let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+    let mut next = || json(&lines.next().expect("a line").expect("text"));
+    assert!(next()["QMP"].is_object(), "it greets");
+    for command in ["{\"execute\": \"qmp_capabilities\"}"]
+        .iter()
+        .chain(commands)
+    {
+        writeln!(&stream, "{command}").expect("it listens");
+        let answer = loop {
+            let answer = next();
+            if answer["event"].is_null() {
+                break answer;
+            }
+        };
+        assert!(answer["error"].is_null(), "{command}: {answer}");
+    }
+}
+
+/// Starts qemu-storage-daemon on an image with a backing file, and makes one for a snapshot.
+fn qcow2(scratch: &Scratch) -> Running {
+    let base = ["create", "-q", "-f", "raw", "base.raw", "16M"];
+    let disk = "create -q -f qcow2 -b base.raw -F raw disk.qcow2";
+    let later = "create -q -f qcow2 -b disk.qcow2 -F qcow2 later.qcow2";
+    run(scratch, "qemu-img", &base);
+    let fill = ["-f", "raw", "-c", "write -P 1 0 64k", "base.raw"];
+    run(scratch, "qemu-io", &fill);
+    for create in [disk, later] {
+        let args: Vec<&str> = create.split(' ').collect();
+        run(scratch, "qemu-img", &args);
+    }
+    let (socket, monitor) = (scratch.join("server.sock"), scratch.join("qmp.sock"));
+    let server = format!("addr.type=unix,addr.path={}", socket.display());
+    let chardev = format!(
+        "socket,id=qmp,server=on,wait=off,path={}",
+        monitor.display()
+    );
+    let args = [
+        "--blockdev",
+        "driver=qcow2,node-name=disk,file.driver=file,file.filename=disk.qcow2",
+        "--nbd-server",
+        &server,
+        "--export",
+        "type=nbd,id=disk,node-name=disk,name=disk,writable=on",
+        "--chardev",
+        &chardev,
+        "--monitor",
+        "chardev=qmp",
+    ];
+    let storage = Running::start(scratch, "qemu-storage-daemon", &args);
+    wait_for("qemu-storage-daemon", || {
+        monitor.exists() && UnixStream::connect(&socket).is_ok()
+    });
+    storage
+}
+
+/// Commands that go on in `later.qcow2`, so that `disk.qcow2` is a snapshot.
+const SNAPSHOT: [&str; 2] = [
+    r#"{"execute": "blockdev-add", "arguments": {"driver": "qcow2", "node-name": "later",
+        "backing": null, "file": {"driver": "file", "filename": "later.qcow2"}}}"#,
+    r#"{"execute": "blockdev-snapshot", "arguments": {"node": "disk", "overlay": "later"}}"#,
+];
+
+#[test]
+fn a_qcow2_image_with_a_backing_file_and_a_snapshot_is_a_disk() {
+    if !have(&["qemu-storage-daemon", "qemu-img", "qemu-io"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let storage = qcow2(&scratch);
+    let text = config(&scratch, "disk", "");
+    let mut daemon = Daemon::start_in(scratch, &text);
+    let uri = daemon.uri("a");
+    let before = ["read -P 1 0 64k", "write -P 2 64k 64k", "flush"];
+    qemu_io(daemon.scratch(), &uri, &before);
+    qmp(&daemon.path("qmp.sock"), &SNAPSHOT);
+    let after = [
+        "read -P 2 64k 64k",
+        "write -P 3 64k 64k",
+        "flush",
+        "read -P 3 64k 64k",
+    ];
+    qemu_io(daemon.scratch(), &uri, &after);
+    daemon.signal("TERM");
+    assert!(daemon.wait().success());
+    drop(storage);
+    for (image, format, command) in [
+        ("base.raw", "raw", "read -P 0 64k 64k"),
+        ("disk.qcow2", "qcow2", "read -P 2 64k 64k"),
+        ("later.qcow2", "qcow2", "read -P 3 64k 64k"),
+        ("later.qcow2", "qcow2", "read -P 1 0 64k"),
+    ] {
+        let args = ["-f", format, "-c", command, image];
+        let out = run(daemon.scratch(), "qemu-io", &args);
+        assert!(!out.contains("fail"), "{image}: {out}");
+    }
+}

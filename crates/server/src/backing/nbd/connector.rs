@@ -1,0 +1,286 @@
+//! Connecting to the server of a disk, on a thread outside of the event loop: the loop is confined
+//! and must not block.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use tidegate_nbd::client::{Address, ClientError, Handshake, Negotiated, Progress, Wishes};
+
+use crate::config::{ListenAddress, NbdConfig};
+use crate::ring::{Wake, sys};
+
+/// Time for a TCP connection, and for each message of the handshake.
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the whole handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time without an acknowledgement after which a server on TCP is taken to be gone. A server whose
+/// storage hangs does not read either, and what it has in its buffers is carried out although it is
+/// sent again on the next connection: so it is not too short.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(120);
+
+/// Connection whose handshake is over.
+#[derive(Debug)]
+pub(super) struct Connected {
+    /// Socket for the ring.
+    pub(super) socket: OwnedFd,
+    /// Another descriptor of it, for the last message.
+    pub(super) spare: File,
+    pub(super) negotiated: Negotiated,
+}
+
+/// Reason why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A system call failed; mostly, no server is there.
+    #[error("cannot connect: {0}")]
+    Io(#[from] io::Error),
+    /// The server broke the protocol, or refused the export.
+    #[error("the handshake failed: {0}")]
+    Handshake(#[from] ClientError),
+    /// The server is the daemon that is to be its client.
+    #[error("this is a listener of this daemon ({0}): the disk would be its own server")]
+    Loop(String),
+}
+
+/// Disks whose connector has an answer for them.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(Mutex<Vec<u32>>);
+
+impl Arrivals {
+    /// Takes the indices of these disks.
+    pub(super) fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, disk: u32) {
+        let mut disks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        disks.push(disk);
+    }
+}
+
+/// Order to connect, with whom to tell of the result.
+struct Order {
+    disk: u32,
+    arrivals: Arc<Arrivals>,
+    wake: Arc<Wake>,
+}
+
+/// Thread that connects to the server of a disk. Ends once this handle is dropped and the call that
+/// it may be in has returned.
+#[derive(Debug)]
+pub(super) struct Connector {
+    orders: Sender<Order>,
+    results: Receiver<Result<Connected, ConnectError>>,
+}
+
+impl Connector {
+    /// Starts the thread. Must not be called on an event loop, whose threads are confined.
+    ///
+    /// # Errors
+    /// Fails if no thread can be started.
+    pub(super) fn start(config: NbdConfig) -> io::Result<Connector> {
+        let (orders, inbox) = channel::<Order>();
+        let (outbox, results) = channel();
+        let connect_all = move || {
+            for order in inbox {
+                if outbox.send(connect(&config)).is_err() {
+                    return;
+                }
+                order.arrivals.add(order.disk);
+                order.wake.wake();
+            }
+        };
+        let thread = std::thread::Builder::new().name("nbd connect".to_owned());
+        thread.spawn(connect_all)?;
+        Ok(Connector { orders, results })
+    }
+
+    /// Orders a connection. The disk with this index of the loop is called when there is a result.
+    pub(super) fn order(&self, disk: u32, arrivals: &Arc<Arrivals>, wake: &Arc<Wake>) {
+        let order = Order {
+            disk,
+            arrivals: arrivals.clone(),
+            wake: wake.clone(),
+        };
+        // The thread ends with this handle.
+        let _ = self.orders.send(order);
+    }
+
+    /// Takes the result of an order, if it is there.
+    pub(super) fn result(&self) -> Option<Result<Connected, ConnectError>> {
+        self.results.try_recv().ok()
+    }
+}
+
+/// Connects to a server and opens the export. Blocks.
+///
+/// # Errors
+/// Fails if no server is there, or it does not serve the export, or it is this daemon.
+pub(super) fn connect(config: &NbdConfig) -> Result<Connected, ConnectError> {
+    let socket = match &config.uri.address {
+        Address::Unix(path) => connect_unix(Path::new(path), &config.own_listeners)?,
+        Address::Tcp { host, port } => connect_tcp(host, *port, &config.own_listeners)?,
+    };
+    let mut spare = File::from(socket.try_clone()?);
+    let negotiated = shake_hands(&mut spare, &config.uri.export)?;
+    Ok(Connected {
+        socket,
+        spare,
+        negotiated,
+    })
+}
+
+/// Connects over a unix socket, without a wait for room in the server's queue: one that hangs makes
+/// none.
+fn connect_unix(path: &Path, own: &[ListenAddress]) -> Result<OwnedFd, ConnectError> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?).map_err(|error| {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            return io::Error::new(error.kind(), "the server accepts no connections at present");
+        }
+        error
+    })?;
+    socket.set_nonblocking(false)?;
+    let stream = UnixStream::from(OwnedFd::from(socket));
+    // By identity, which symbolic links and bind mounts do not change.
+    let identity = |path: &Path| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|meta| sys::identity(&meta))
+    };
+    let server = identity(path);
+    for listen in own {
+        if let ListenAddress::Unix { path, .. } = listen
+            && server.is_some()
+            && identity(path) == server
+        {
+            return Err(ConnectError::Loop(path.display().to_string()));
+        }
+    }
+    stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+    stream.set_write_timeout(Some(STEP_TIMEOUT))?;
+    Ok(stream.into())
+}
+
+fn connect_tcp(host: &str, port: u16, own: &[ListenAddress]) -> Result<OwnedFd, ConnectError> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        let stream = match TcpStream::connect_timeout(&address, STEP_TIMEOUT) {
+            Ok(stream) => stream,
+            Err(error) => {
+                failed = error;
+                continue;
+            }
+        };
+        if let Some(listener) = own_listener(stream.peer_addr()?, stream.local_addr()?, own) {
+            return Err(ConnectError::Loop(listener.to_string()));
+        }
+        stream.set_nodelay(true)?;
+        sys::keep_tcp_alive(stream.as_fd(), GIVEN_UP_AFTER)?;
+        stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+        stream.set_write_timeout(Some(STEP_TIMEOUT))?;
+        return Ok(stream.into());
+    }
+    Err(failed.into())
+}
+
+/// Returns the listener of this daemon that has accepted a connection from `local` to `peer`, if
+/// it is one. A connection within a host has one of the host's addresses at both ends.
+fn own_listener(peer: SocketAddr, local: SocketAddr, own: &[ListenAddress]) -> Option<SocketAddr> {
+    let [peer_ip, local_ip] = [peer, local].map(|address| address.ip().to_canonical());
+    if !peer_ip.is_loopback() && peer_ip != local_ip {
+        return None;
+    }
+    let takes = |listener: IpAddr| listener.is_unspecified() || listener.to_canonical() == peer_ip;
+    own.iter().find_map(|listen| match listen {
+        ListenAddress::Tcp(address) => {
+            (address.port() == peer.port() && takes(address.ip())).then_some(*address)
+        }
+        _ => None,
+    })
+}
+
+/// Returns the error of a step of the handshake; a time-out of the socket has another one's words.
+fn in_words(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        let what = format!("no answer within {} s", STEP_TIMEOUT.as_secs());
+        return io::Error::new(io::ErrorKind::TimedOut, what);
+    }
+    error
+}
+
+fn shake_hands(stream: &mut File, export: &str) -> Result<Negotiated, ConnectError> {
+    let until = Instant::now() + HANDSHAKE_TIMEOUT;
+    let mut handshake = Handshake::new(export, Wishes::default());
+    let (mut input, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let (used, progress) = handshake.handle(&input)?;
+        input.drain(..used);
+        match progress {
+            Progress::NeedMore(_) => {
+                if Instant::now() > until {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                }
+                let n = stream.read(&mut buffer).map_err(in_words)?;
+                if n == 0 {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
+                input.extend_from_slice(&buffer[..n]);
+            }
+            Progress::Send => {
+                stream.write_all(handshake.output()).map_err(in_words)?;
+                let n = handshake.output().len();
+                handshake.consume_output(n);
+            }
+            Progress::Ready(negotiated) => {
+                return match input.is_empty() {
+                    true => Ok(negotiated),
+                    false => Err(ClientError::Malformed("bytes behind the handshake").into()),
+                };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_listeners_are_known_by_port_and_addresses_of_this_host() {
+        let own: Vec<_> = ["0.0.0.0:10809", "127.0.0.1:7", "[::]:8"]
+            .map(|text| ListenAddress::Tcp(text.parse().expect("an address")))
+            .into();
+        let is_own = |peer: &str, local: &str| {
+            let [peer, local] = [peer, local].map(|text| text.parse().expect("an address"));
+            own_listener(peer, local, &own).is_some()
+        };
+        assert!(is_own("127.0.0.1:10809", "127.0.0.1:40000"));
+        assert!(is_own("127.0.0.2:10809", "127.0.0.1:40000"));
+        assert!(
+            is_own("192.0.2.1:10809", "192.0.2.1:40000"),
+            "an address of this host"
+        );
+        assert!(is_own("[::1]:8", "[::1]:40000"));
+        assert!(is_own("127.0.0.1:8", "127.0.0.1:40000"), "[::] takes IPv4");
+        assert!(
+            !is_own("192.0.2.1:10809", "192.0.2.2:40000"),
+            "another host"
+        );
+        assert!(
+            !is_own("127.0.0.1:10810", "127.0.0.1:40000"),
+            "another port"
+        );
+        assert!(!is_own("127.0.0.2:7", "127.0.0.1:40000"), "another address");
+    }
+}

@@ -1,0 +1,659 @@
+//! Backing on an NBD server, over one connection at a time.
+//!
+//! ```text
+//!   event loop                  connector thread            server
+//!   Export: what to send -----> Wire: ring operations ----> replies
+//!     ^  cut, connected          |  broken                    |
+//!     +--- handle_timeout <--- connect, handshake <-----------+
+//! ```
+//!
+//! [`Export`] decides what is sent and what a cut means, so that no acknowledged change is lost;
+//! [`Wire`] moves the bytes, and a thread of its own makes connections ([`Connector`]). While the
+//! server is away requests wait; before the disk is removed or the daemon ends they fail instead
+//! ([`Backing::begin_close`]).
+
+mod connector;
+mod memory;
+#[cfg(test)]
+pub(crate) mod peer;
+mod terms;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
+use tidegate_core::time::Nanos;
+use tidegate_nbd::NbdError;
+use tidegate_nbd::client::recovery::{Ask, Change, Export, Failure, Operation as Does};
+use tidegate_nbd::client::{Address, NbdUri, encode_disconnect};
+
+use super::OpenError;
+use super::error_state::ErrorState;
+use super::interface::{Backing, Operation, Port, Reports, ResizeWork};
+use crate::buffer::Mem;
+use crate::config::{DiskConfig, NbdConfig};
+use crate::log_limit::SERVER_LOST;
+use crate::ring::{Completion, Ring};
+
+pub use connector::ConnectError;
+use connector::{Arrivals, Connected, Connector};
+use memory::Buffers;
+use terms::Needs;
+use wire::{Broken, Wire};
+
+/// Events of a disk's connection: a send, or a receive, has completed.
+const SENT: u8 = 0;
+const RECEIVED: u8 = 1;
+/// Shortest and longest time between two attempts to connect.
+const DELAY_MIN: Nanos = Nanos::from_millis(10);
+const DELAY_MAX: Nanos = Nanos::from_millis(1000);
+/// Requests that succeed on a connection to a server that works: the next one is made at once.
+const WORKS_FROM: u32 = 4;
+/// Time for which the end of a disk waits for a server that is away.
+const CLOSE_GRACE: Nanos = Nanos::from_millis(1000);
+/// Time for which the end of a disk waits for a server that is connected and does not answer: most
+/// of the daemon's `stop_timeout`, because the last flush may take long.
+const CLOSE_TIMEOUT: Nanos = Nanos::from_millis(45_000);
+
+/// Export that is open here, so that no second disk writes to it.
+#[derive(Debug)]
+struct Claim((String, String));
+
+/// Exports that writable disks of this process have open.
+static CLAIMED: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+impl Claim {
+    /// Claims an export; `None` if another disk has it.
+    fn new(uri: &NbdUri) -> Option<Claim> {
+        let server = match &uri.address {
+            // Links lead to one socket.
+            Address::Unix(path) => {
+                let found = std::fs::canonicalize(path);
+                let path = found.unwrap_or_else(|_| path.into());
+                path.display().to_string()
+            }
+            Address::Tcp { host, port } => {
+                let host = match host.to_ascii_lowercase() {
+                    host if host == "localhost" => "127.0.0.1".to_owned(),
+                    host => host,
+                };
+                format!("{host} {port}")
+            }
+        };
+        let export = (server, uri.export.clone());
+        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        if claimed.contains(&export) {
+            return None;
+        }
+        claimed.push(export.clone());
+        Some(Claim(export))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        claimed.retain(|other| *other != self.0);
+    }
+}
+
+/// Connection of a disk, or what is done about it.
+#[derive(Debug)]
+enum Link {
+    /// Connected when the disk was opened, and not in the ring yet.
+    Opened(Connected),
+    /// In the ring; the other descriptor is for the last message.
+    Up(Wire, File),
+    /// Left the ring, for good.
+    Detached(File),
+    /// No connection, and none is needed.
+    Idle,
+    /// The connector is at work.
+    Connecting,
+    /// The next attempt is due at this time.
+    Waiting(Nanos),
+}
+
+/// Disk on an NBD server.
+#[derive(Debug)]
+pub(crate) struct NbdBacking {
+    /// URI of the export.
+    name: String,
+    needs: Needs,
+    export: Export,
+    buffers: Buffers,
+    link: Link,
+    connector: Connector,
+    errors: ErrorState,
+    /// Time to wait before the next attempt to connect; 0 after a connection that worked.
+    delay: Nanos,
+    /// Loop time since which the server has not answered on a connection that was lost, or to
+    /// attempts to connect.
+    away_since: Option<Nanos>,
+    /// Loop time of the last answer.
+    answered: Nanos,
+    /// A call of [`Backing::send`] is requested.
+    sends: bool,
+    /// Loop time at which the end of the disk began.
+    closing: Option<Nanos>,
+    /// Requests that have succeeded on the present connection.
+    succeeded: u32,
+    /// The memory of a request is gone: requests end once the connection is broken off.
+    memory_is_gone: bool,
+    _claim: Option<Claim>,
+}
+
+/// I/Os on the servers of a device's disks.
+#[derive(Debug)]
+pub(crate) struct NbdIos {
+    /// Memory of the I/Os in flight, by index.
+    ranges: Vec<Vec<Mem>>,
+    arrivals: Arc<Arrivals>,
+}
+
+impl NbdIos {
+    /// Creates room for `io_slots` I/Os at a time.
+    pub(crate) fn new(io_slots: u32) -> NbdIos {
+        NbdIos {
+            ranges: vec![Vec::new(); io_slots as usize],
+            arrivals: Arc::default(),
+        }
+    }
+
+    /// Has the disks called for which a connector has a result.
+    pub(crate) fn collect(&mut self, reports: &mut Reports) {
+        for disk in self.arrivals.take() {
+            reports.call_soon(disk);
+        }
+    }
+
+    fn ranges(&self, index: u32) -> &[Mem] {
+        &self.ranges[index as usize]
+    }
+}
+
+impl NbdBacking {
+    /// Connects to the export of a disk. Blocks; must not be called on an event loop.
+    ///
+    /// # Errors
+    /// Fails if no server is there, or the export is not what the disk needs.
+    pub(crate) fn open(config: &DiskConfig, nbd: &NbdConfig) -> Result<NbdBacking, OpenError> {
+        let uri = nbd.uri.to_string();
+        let unfit = |what: String| OpenError::Export {
+            uri: uri.clone(),
+            what,
+        };
+        nbd.check_socket(config)
+            .map_err(|source| OpenError::NotAllowed {
+                path: nbd.socket().map(Path::to_owned).unwrap_or_default(),
+                source,
+            })?;
+        let claim = if config.read_only {
+            None
+        } else {
+            let other = || unfit("another disk of this daemon has it, and writes to it".to_owned());
+            Some(Claim::new(&nbd.uri).ok_or_else(other)?)
+        };
+        let connected = connector::connect(nbd).map_err(|source| OpenError::Server {
+            uri: uri.clone(),
+            source: Box::new(source),
+        })?;
+        let needs = Needs::new(config, &connected.negotiated).map_err(unfit)?;
+        let buffers = Buffers::new(nbd.unflushed).map_err(|source| OpenError::Memory {
+            size: nbd.unflushed,
+            source,
+        })?;
+        let no_thread = |source| OpenError::Server {
+            uri: uri.clone(),
+            source: Box::new(ConnectError::Io(source)),
+        };
+        Ok(NbdBacking {
+            needs,
+            export: Export::new(nbd.unflushed),
+            buffers,
+            link: Link::Opened(connected),
+            connector: Connector::start(nbd.clone()).map_err(no_thread)?,
+            errors: ErrorState::new(uri.clone()),
+            delay: Nanos::ZERO,
+            away_since: None,
+            answered: Nanos::ZERO,
+            sends: false,
+            closing: None,
+            succeeded: 0,
+            memory_is_gone: false,
+            _claim: claim,
+            name: uri,
+        })
+    }
+
+    /// Returns the size of the disk in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.needs.size
+    }
+
+    /// Goes on with whatever there is to do.
+    fn pump(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+        self.take_ended(ios, port);
+        self.flush_at_end();
+        match &mut self.link {
+            Link::Up(wire, _) if !wire.broken => {
+                wire.exchange(&mut self.export, &self.buffers, ios, port);
+                // Filling a batch may have ended some, and the last one.
+                self.take_ended(ios, port);
+                if self.flush_at_end()
+                    && let Link::Up(wire, _) = &mut self.link
+                {
+                    wire.exchange(&mut self.export, &self.buffers, ios, port);
+                }
+            }
+            Link::Up(..) | Link::Opened(_) | Link::Detached(_) => {}
+            Link::Idle | Link::Connecting | Link::Waiting(_) => self.seek_connection(ios, port),
+        }
+    }
+
+    /// Asks for the last flush, if the disk ends and nothing else is under way.
+    fn flush_at_end(&mut self) -> bool {
+        let ends = self.closing.is_some() && self.export.is_idle();
+        if ends {
+            self.export.flush_log();
+        }
+        ends
+    }
+
+    /// Connects if something waits for that, or gives up.
+    fn seek_connection(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+        if !self.export.is_busy() {
+            return;
+        }
+        if let Some(closing) = self.closing {
+            let due = self.away_since.map_or(closing, |away| away.max(closing)) + CLOSE_GRACE;
+            if port.now >= due {
+                return self.give_up(ios, port, "the server is away");
+            }
+            port.wake_at(due);
+        }
+        match self.link {
+            Link::Waiting(until) if port.now < until => {}
+            Link::Idle | Link::Waiting(_) => {
+                self.connector.order(port.disk, &ios.arrivals, port.wake);
+                self.link = Link::Connecting;
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends all requests with errors, now and later. There is no connection.
+    fn give_up(&mut self, ios: &mut NbdIos, port: &mut Port<'_>, why: &str) {
+        self.export.give_up();
+        if self.export.unflushed() > 0 {
+            tracing::error!(
+                server = %self.name,
+                "{} may be lost: {why}",
+                unflushed_changes(self.export.unflushed())
+            );
+        }
+        self.take_ended(ios, port);
+    }
+
+    /// Reports the requests that have ended.
+    fn take_ended(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+        while let Some((index, result)) = self.export.poll_ended() {
+            ios.ranges[index as usize].clear();
+            self.succeeded = self.succeeded.saturating_add(u32::from(result.is_ok()));
+            let outcome = result.map_err(|error| self.io_error(error));
+            port.end_io(index, outcome);
+        }
+        match self.export.failure() {
+            Some(Failure::Flush(error)) => self.errors.fail(error.code() as i32, "flush"),
+            Some(Failure::Replay(error)) => {
+                let what = "sending acknowledged writes again after a reconnect";
+                self.errors.fail(error.code() as i32, what);
+            }
+            Some(Failure::GivenUp) | None => {}
+        }
+    }
+
+    fn io_error(&mut self, error: NbdError) -> IoError {
+        if self.export.failure().is_none() {
+            self.errors.warn(error.code() as i32, "request");
+        }
+        match error {
+            NbdError::Enospc => IoError::NoSpace,
+            NbdError::Eperm => IoError::ReadOnly,
+            NbdError::Enotsup => IoError::Unsupported,
+            _ => IoError::Io,
+        }
+    }
+
+    /// Gives the connection up. Once the kernel works on no memory of it, the next one is sought.
+    fn break_off(&mut self, ios: &mut NbdIos, port: &mut Port<'_>, why: Option<&Broken>) {
+        let Link::Up(wire, _) = &mut self.link else {
+            return;
+        };
+        if !std::mem::replace(&mut wire.broken, true) {
+            port.ring.shut_down_socket(wire.entry);
+            if let Some(why) = why
+                && SERVER_LOST.allows(Instant::now())
+            {
+                tracing::warn!(server = %self.name, "lost the connection: {why}");
+            }
+        }
+        if !wire.is_at_rest() {
+            return;
+        }
+        // Others get a pause that grows: what is sent again on each connection may be much.
+        if self.succeeded >= WORKS_FROM {
+            self.delay = Nanos::ZERO;
+        }
+        drop(port.ring.remove_file(wire.entry));
+        self.export.cut();
+        self.away_since.get_or_insert(port.now);
+        if std::mem::take(&mut self.memory_is_gone) {
+            // Sent again, they would break off each connection.
+            self.export.end_requests();
+        }
+        self.wait(port);
+        self.pump(ios, port);
+    }
+
+    /// Has the next attempt to connect made after the delay, which grows.
+    fn wait(&mut self, port: &mut Port<'_>) {
+        if self.delay == Nanos::ZERO {
+            self.link = Link::Idle;
+        } else {
+            let due = port.now + self.delay;
+            self.link = Link::Waiting(due);
+            port.wake_at(due);
+        }
+        self.delay = Nanos(self.delay.0.saturating_mul(2)).clamp(DELAY_MIN, DELAY_MAX);
+    }
+
+    /// Takes a connection, or the reason why there is none.
+    fn take_result(
+        &mut self,
+        ios: &mut NbdIos,
+        port: &mut Port<'_>,
+        result: Result<Connected, ConnectError>,
+    ) {
+        if self.export.failure().is_some() {
+            self.link = Link::Idle;
+            return;
+        }
+        let connected = match result {
+            Ok(connected) => connected,
+            Err(error @ ConnectError::Loop(_)) => {
+                return self.fail(ios, port, format!("after a reconnect: {error}"));
+            }
+            Err(error) => {
+                if self.away_since.is_none() || self.delay < DELAY_MAX {
+                    self.log_away(&error.to_string());
+                }
+                self.away_since.get_or_insert(port.now);
+                // Not at once, as after a cut.
+                self.delay = self.delay.max(DELAY_MIN);
+                return self.wait(port);
+            }
+        };
+        let terms = match self.needs.check(&connected.negotiated) {
+            Ok(terms) => terms,
+            Err(why) => return self.fail(ios, port, format!("after a reconnect: {why}")),
+        };
+        let Connected { socket, spare, .. } = connected;
+        match port.ring.add_file(socket) {
+            Ok(entry) => {
+                self.link = Link::Up(Wire::new(entry), spare);
+                self.succeeded = 0;
+                self.answered = port.now;
+            }
+            Err(error) => {
+                self.log_away(&format!("no room for its socket: {error}"));
+                return self.wait(port);
+            }
+        }
+        self.export.connected(terms);
+    }
+
+    /// Notes that the server has answered.
+    fn note_answer(&mut self, now: Nanos) {
+        self.answered = now;
+        // Out of the way of requests: only after a reconnect.
+        if let Some(since) = self.away_since.take()
+            && SERVER_LOST.allows(Instant::now())
+        {
+            let away_ms = now.since(since).0 / 1_000_000;
+            tracing::info!(server = %self.name, away_ms, "connected again");
+        }
+    }
+
+    fn log_away(&self, why: &str) {
+        if SERVER_LOST.allows(Instant::now()) {
+            let server = &self.name;
+            tracing::warn!(%server, "{why}; requests wait until it succeeds");
+        }
+    }
+
+    /// Fails the disk for good. There is no connection.
+    fn fail(&mut self, ios: &mut NbdIos, port: &mut Port<'_>, why: String) {
+        self.errors.fail_with(why);
+        self.link = Link::Idle;
+        self.give_up(ios, port, "the disk has failed");
+    }
+
+    /// Breaks off a connection on which the end of the disk has waited for an answer for too long.
+    fn end_if_late(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+        let Some(closing) = self.closing else { return };
+        let due = closing.max(self.answered) + CLOSE_TIMEOUT;
+        if port.now < due {
+            port.wake_at(due);
+        } else if self.export.is_busy() {
+            self.break_off(ios, port, Some(&Broken::Late));
+        } else {
+            port.wake_at(port.now + CLOSE_TIMEOUT);
+        }
+    }
+}
+
+/// Returns a number of acknowledged changes in words.
+fn unflushed_changes(count: usize) -> String {
+    match count {
+        1 => "1 acknowledged change that was not flushed".to_owned(),
+        count => format!("{count} acknowledged changes that were not flushed"),
+    }
+}
+
+impl Backing for NbdBacking {
+    type Shared = NbdIos;
+
+    fn submit(
+        &mut self,
+        ios: &mut NbdIos,
+        port: &mut Port<'_>,
+        io: &DeviceIo,
+        ranges: impl Iterator<Item = Mem>,
+    ) -> Option<Outcome> {
+        let operation = match io.op {
+            Op::Read => Does::Read,
+            Op::Write => Does::Change(Change::Write),
+            Op::WriteZeroes => Does::Change(Change::Zeroes {
+                no_hole: io.keep_allocated,
+            }),
+            Op::Discard => Does::Change(Change::Trim),
+            Op::Flush => Does::Flush,
+        };
+        let tag = io.id.index() as u32;
+        let memory = &mut ios.ranges[tag as usize];
+        memory.clear();
+        memory.extend(ranges);
+        if self.closing.is_some() && !self.export.is_busy() {
+            // The server owes nothing until now.
+            self.answered = port.now;
+        }
+        self.export.submit(Ask {
+            tag,
+            operation,
+            offset: if operation == Does::Flush {
+                0
+            } else {
+                io.offset
+            },
+            len: io.len,
+            fua: io.fua,
+        });
+        if !std::mem::replace(&mut self.sends, true) {
+            port.send_later();
+        }
+        None
+    }
+
+    fn handle(
+        &mut self,
+        ios: &mut NbdIos,
+        port: &mut Port<'_>,
+        operation: Operation,
+        completion: Completion,
+    ) {
+        let Operation::Own { event, .. } = operation else {
+            unreachable!("all operations are the connection's");
+        };
+        let Link::Up(wire, _) = &mut self.link else {
+            unreachable!("a connection stays until its operations have ended");
+        };
+        let done = match event {
+            SENT => wire.sent(&mut self.export, completion.result),
+            _ => wire.received(&mut self.export, &self.buffers, ios, completion.result),
+        };
+        let broken = wire.broken;
+        if event == RECEIVED && done.is_ok() && !broken {
+            self.note_answer(port.now);
+        }
+        match done {
+            Ok(()) if !broken => self.pump(ios, port),
+            done => {
+                let is_gone = matches!(done, Err(Broken::Failed(libc::EFAULT)));
+                self.memory_is_gone |= is_gone;
+                self.break_off(ios, port, done.err().as_ref());
+            }
+        }
+    }
+
+    fn send(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+        self.sends = false;
+        self.pump(ios, port);
+    }
+
+    fn handle_timeout(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+        if matches!(self.link, Link::Connecting)
+            && let Some(result) = self.connector.result()
+        {
+            self.take_result(ios, port, result);
+        }
+        self.end_if_late(ios, port);
+        self.pump(ios, port);
+    }
+
+    fn begin_close(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+        if self.closing.is_some() {
+            return;
+        }
+        self.closing = Some(port.now);
+        self.end_if_late(ios, port);
+        self.pump(ios, port);
+    }
+
+    fn attach(&mut self, ring: &mut Ring) -> io::Result<()> {
+        match std::mem::replace(&mut self.link, Link::Idle) {
+            Link::Opened(Connected {
+                socket,
+                spare,
+                negotiated,
+            }) => {
+                let entry = ring.add_file(socket)?;
+                self.link = Link::Up(Wire::new(entry), spare);
+                let terms = self.needs.check(&negotiated).map_err(io::Error::other)?;
+                self.export.connected(terms);
+            }
+            other => self.link = other,
+        }
+        Ok(())
+    }
+
+    fn detach(&mut self, ring: &mut Ring) {
+        self.link = match std::mem::replace(&mut self.link, Link::Idle) {
+            Link::Up(wire, spare) => {
+                let is_whole = wire.is_between_requests();
+                // Closing a socket does not block.
+                drop(ring.remove_file(wire.entry));
+                match is_whole {
+                    true => Link::Detached(spare),
+                    false => Link::Idle,
+                }
+            }
+            _ => Link::Idle,
+        };
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let rests = match &self.link {
+            Link::Up(wire, _) => wire.is_at_rest(),
+            _ => true,
+        };
+        // The end of the disk flushes what was acknowledged, or gives up.
+        let is_flushed = || self.export.unflushed() == 0 || self.export.failure().is_some();
+        rests && (self.closing.is_none() || (is_flushed() && !self.export.is_busy()))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match (&self.errors.failed, self.export.unflushed()) {
+            (Some(why), _) => Err(io::Error::other(why.clone())),
+            (None, 0) => Ok(()),
+            (None, count) => {
+                let what = unflushed_changes(count);
+                Err(io::Error::other(format!("{what} may be lost")))
+            }
+        }
+    }
+
+    fn sync_failed(&mut self, error: &io::Error) {
+        self.errors.fail_with(format!("last flush failed: {error}"));
+    }
+
+    fn zeroes_fast(&self, _: bool) -> bool {
+        self.needs.can_zero()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.errors.failed.clone()
+    }
+
+    fn resize_work(&self, _: u64) -> Result<ResizeWork, String> {
+        Err(
+            "its server decides on the size of its export: resize it there, then remove and add \
+             the disk"
+                .to_owned(),
+        )
+    }
+
+    fn resize(&mut self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl Drop for NbdBacking {
+    /// Takes leave of the server, which may wait for that before it ends in order.
+    fn drop(&mut self) {
+        let spare = match &mut self.link {
+            Link::Opened(connected) => &mut connected.spare,
+            Link::Up(wire, spare) if wire.is_between_requests() => spare,
+            Link::Detached(spare) => spare,
+            _ => return,
+        };
+        // Nobody waits for an answer, and there is none.
+        let _ = spare.write_all(&encode_disconnect());
+    }
+}

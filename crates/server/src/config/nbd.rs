@@ -1,0 +1,281 @@
+//! Export of an NBD server that has the bytes of a disk: `uri` and `unflushed` of `[[vm.disk]]`.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use tidegate_config::{Field, Section};
+use tidegate_nbd::client::{Address, NbdUri};
+
+use super::device::Kind;
+use super::keys::vm as keys;
+use super::{DiskConfig, ListenAddress, ListenConfig, VmConfig};
+use crate::allowed_paths::NotAllowed;
+
+/// Export of an NBD server.
+#[derive(Clone, Debug)]
+pub struct NbdConfig {
+    /// Server and export.
+    pub uri: NbdUri,
+    /// Bytes of acknowledged writes that are kept until they are durable, 32 MiB to 1 GiB.
+    pub unflushed: u64,
+    /// Listeners of this daemon, which must not be the server.
+    pub own_listeners: Arc<[ListenAddress]>,
+}
+
+impl NbdConfig {
+    /// Returns the path of the server's unix socket; `None` over TCP.
+    pub fn socket(&self) -> Option<&Path> {
+        match &self.uri.address {
+            Address::Unix(path) => Some(Path::new(path)),
+            Address::Tcp { .. } => None,
+        }
+    }
+
+    /// Checks the server's socket against the directories that the disk is confined to.
+    ///
+    /// # Errors
+    /// If it leads out of them.
+    pub fn check_socket(&self, disk: &DiskConfig) -> Result<(), NotAllowed> {
+        self.socket().map_or(Ok(()), |path| disk.check_path(path))
+    }
+
+    /// Returns the listener that the URI names, as far as that can be told without connecting.
+    fn own_listener(&self, listeners: &[ListenAddress]) -> Option<String> {
+        // A socket that is not there yet is known by its directory and its name.
+        let in_directory = |path: &Path| {
+            let directory = std::fs::canonicalize(path.parent()?).ok()?;
+            Some(directory.join(path.file_name()?))
+        };
+        let at = |path: &Path| {
+            let found = std::fs::canonicalize(path).ok();
+            let found = found.or_else(|| in_directory(path));
+            found.or_else(|| std::path::absolute(path).ok())
+        };
+        listeners
+            .iter()
+            .find_map(|listen| match (listen, &self.uri.address) {
+                (ListenAddress::Unix { path, .. }, Address::Unix(server)) => {
+                    let is_same = at(path)? == at(Path::new(server))?;
+                    is_same.then(|| path.display().to_string())
+                }
+                (ListenAddress::Tcp(address), Address::Tcp { host, port }) => {
+                    let own = address.ip().to_canonical();
+                    let reaches = |named: IpAddr| {
+                        own == named
+                            || (own.is_unspecified() && named.is_loopback())
+                            || named.is_unspecified()
+                    };
+                    let reaches = match host.as_str() {
+                        "localhost" => own.is_loopback() || own.is_unspecified(),
+                        host => reaches(host.parse::<IpAddr>().ok()?.to_canonical()),
+                    };
+                    (*port == address.port() && reaches).then(|| address.to_string())
+                }
+                _ => None,
+            })
+    }
+}
+
+/// Reads the export of a disk on a device of this kind; `Some(None)` on others. `None` if there was
+/// an error, which has been reported.
+pub(super) fn read(section: &mut Section<'_>, kind: Option<Kind>) -> Option<Option<NbdConfig>> {
+    let (uri, unflushed) = (section.field(&keys::URI), section.field(&keys::UNFLUSHED));
+    if kind != Some(Kind::Nbd) {
+        // Not reported for an unknown kind, which has its own error.
+        let other = uri.iter().chain(&unflushed).filter(|_| kind.is_some());
+        let wrong = other.map(|field| {
+            let what = "only disks of a device of kind \"nbd\" have it";
+            field.error(what, "leave it out, or kind = \"nbd\" for the device");
+        });
+        return (wrong.count() == 0).then_some(None);
+    }
+    let unflushed = match unflushed {
+        Some(field) => field.number(&keys::UNFLUSHED),
+        None => Some(keys::UNFLUSHED.default_number()),
+    };
+    let Some(field) = uri else {
+        let example = "the server's export: uri = \"nbd+unix:///disk?socket=/run/disk.sock\"";
+        section.error("`uri` is missing", example);
+        return None;
+    };
+    let uri = match NbdUri::parse(field.text()?) {
+        Ok(NbdUri {
+            address: Address::Unix(path),
+            ..
+        }) if !Path::new(&path).is_absolute() => {
+            let what = format!("the path of the server's socket, {path:?}, is not absolute");
+            field.error(what, "such as \"nbd+unix:///EXPORT?socket=/run/disk.sock\"");
+            return None;
+        }
+        Ok(uri) => uri,
+        Err(error) => {
+            field.error(
+                format!("{} is no URI of an NBD export: {error}", field.describe()),
+                "such as \"nbd+unix:///EXPORT?socket=/run/disk.sock\" or \
+                 \"nbd://192.0.2.1:10809/EXPORT\"",
+            );
+            return None;
+        }
+    };
+    Some(Some(NbdConfig {
+        uri,
+        unflushed: unflushed?,
+        own_listeners: Arc::default(),
+    }))
+}
+
+/// Tells the disks on servers of the daemon's listeners, and reports those whose server is one.
+/// Returns the addresses of the listeners.
+pub(super) fn refuse_loops(
+    fields: &[Field<'_>],
+    vms: &mut [Option<VmConfig>],
+    listeners: &[Option<ListenConfig>],
+) -> Arc<[ListenAddress]> {
+    let listeners: Arc<[_]> = (listeners.iter().flatten())
+        .map(|listen| listen.address.clone())
+        .collect();
+    for (vm, field) in vms.iter_mut().zip(fields) {
+        // Only where there is one: looking into other tables would report their errors twice.
+        let on_servers = |vm: &&mut VmConfig| vm.disks.iter().any(|disk| disk.nbd.is_some());
+        let Some(vm) = vm.as_mut().filter(on_servers) else {
+            continue;
+        };
+        let tables = field.find(keys::DISKS.name);
+        let tables = tables.and_then(|list| list.elements()).unwrap_or_default();
+        for (at, disk) in vm.disks.iter_mut().enumerate() {
+            let Some(nbd) = &mut disk.nbd else { continue };
+            nbd.own_listeners = listeners.clone();
+            if let Some(own) = nbd.own_listener(&listeners)
+                && let Some(uri) = tables.get(at).and_then(|table| table.find(keys::URI.name))
+            {
+                uri.error(
+                    format!("its server is this daemon, which listens on {own}"),
+                    "the socket or address of another server, which has the bytes",
+                );
+            }
+        }
+    }
+    listeners
+}
+
+/// Writes the keys of an export that [`read`] reads.
+pub(super) fn write(nbd: &NbdConfig, words: &mut serde_json::Value) {
+    words["uri"] = nbd.uri.to_string().into();
+    if nbd.unflushed != keys::UNFLUSHED.default_number() {
+        // Exactly: a rounded one may be out of range.
+        words["unflushed"] = format!("{} B", nbd.unflushed).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{DeviceKind, PathsConfig, parse, vm};
+
+    fn text(listen: &str, disk: &str) -> String {
+        format!(
+            "[[listen]]\n{listen}\n[[device]]\nname = \"d\"\nkind = \"nbd\"\n\
+             [[vm]]\nname = \"a\"\n[[vm.disk]]\n{disk}\n"
+        )
+    }
+
+    fn refusal(listen: &str, disk: &str) -> String {
+        let read = parse(&text(listen, disk), "t", Path::new("/srv"));
+        read.expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn a_disk_on_a_server_is_read_and_written_as_it_was() {
+        let disk = "uri = \"nbd://example.com/a%20b\"\nunflushed = \"128 MiB\"\nsize = \"1 GiB\"";
+        let text = text("unix = \"s\"", disk);
+        let config = parse(&text, "t", Path::new("/srv")).expect("good").config;
+        assert!(matches!(config.devices[0].kind, DeviceKind::Nbd));
+        let nbd = config.vms[0].disks[0].nbd.as_ref().expect("an export");
+        assert_eq!(nbd.uri.to_string(), "nbd://example.com:10809/a%20b");
+        assert_eq!((nbd.unflushed, nbd.own_listeners.len()), (128 << 20, 1));
+        let words = vm::to_json(&config.vms[0], "d");
+        let paths = PathsConfig::of_directory(Path::new("/srv"));
+        let again = vm::from_json(&words, &config.devices, &paths).expect("good");
+        assert_eq!(vm::to_json(&again, "d"), words);
+    }
+
+    #[test]
+    fn keys_of_other_kinds_and_bad_uris_are_refused() {
+        for (disk, expected) in [
+            ("", "`uri` is missing"),
+            ("uri = \"nbd+unix:///?socket=x\"", "is not absolute"),
+            (
+                "uri = \"nbds://a/\"",
+                "NBD over TLS (nbds://) is not supported",
+            ),
+            ("uri = \"nbd://a/\"\npath = \"x\"", "have no path"),
+            (
+                "uri = \"nbd://a/\"\ncreate = \"sparse\"\nsize = \"1 MiB\"",
+                "no file to create",
+            ),
+            (
+                "uri = \"nbd://a/\"\nincoming = true",
+                "cannot come from another host",
+            ),
+            ("uri = \"nbd://a/\"\nunflushed = \"1 MiB\"", "32 MiB"),
+        ] {
+            let message = refusal("unix = \"s\"", disk);
+            assert!(message.contains(expected), "{disk}: {message}");
+        }
+        let file = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n\
+                    [[vm]]\nname = \"a\"\n[[vm.disk]]\npath = \"x\"\nuri = \"nbd://a/\"\n";
+        let message = parse(file, "t", Path::new("/srv"))
+            .expect_err("refused")
+            .to_string();
+        assert!(
+            message.contains("only disks of a device of kind \"nbd\""),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_is_this_daemon_is_refused() {
+        for (listen, uri) in [
+            ("unix = \"/srv/s\"", "nbd+unix:///?socket=/srv/s"),
+            ("unix = \"s\"", "nbd+unix:///x?socket=/srv/s"),
+            ("tcp = \"127.0.0.1:7777\"", "nbd://127.0.0.1:7777/x"),
+            ("tcp = \"127.0.0.1:7777\"", "nbd://localhost:7777/x"),
+            ("tcp = \"127.0.0.1:7777\"", "nbd://0.0.0.0:7777/x"),
+            ("tcp = \"[::1]:7777\"", "nbd://localhost:7777/x"),
+        ] {
+            let message = refusal(listen, &format!("uri = \"{uri}\""));
+            assert!(
+                message.contains("its server is this daemon"),
+                "{uri}: {message}"
+            );
+        }
+        for (listen, uri) in [
+            ("unix = \"/srv/s\"", "nbd+unix:///?socket=/srv/other"),
+            ("tcp = \"127.0.0.1:7777\"", "nbd://127.0.0.1:7778/x"),
+            ("tcp = \"127.0.0.1:7777\"", "nbd://192.0.2.1:7777/x"),
+        ] {
+            let text = text(listen, &format!("uri = \"{uri}\""));
+            parse(&text, "t", Path::new("/srv")).expect("another server");
+        }
+    }
+
+    #[test]
+    fn links_to_own_sockets_are_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("s");
+        std::fs::write(&socket, "").expect("writable");
+        std::os::unix::fs::symlink(&socket, dir.path().join("link")).expect("writable");
+        let listen = format!("unix = \"{}\"", socket.display());
+        let uri = format!("nbd+unix:///?socket={}/link", dir.path().display());
+        let message = refusal(&listen, &format!("uri = \"{uri}\""));
+        assert!(message.contains("its server is this daemon"), "{message}");
+        // Also while the daemon does not run, and the socket is not there.
+        std::fs::remove_file(&socket).expect("it is there");
+        let directory = dir.path().join("directory");
+        std::os::unix::fs::symlink(dir.path(), &directory).expect("writable");
+        let uri = format!("nbd+unix:///?socket={}/s", directory.display());
+        let message = refusal(&listen, &format!("uri = \"{uri}\""));
+        assert!(message.contains("its server is this daemon"), "{message}");
+    }
+}
