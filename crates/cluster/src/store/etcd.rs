@@ -249,7 +249,7 @@ impl EtcdStore {
     /// Returns the operations of a commit that leads from `before` to `next`.
     ///
     /// # Errors
-    /// They are more than etcd takes in one transaction.
+    /// The operations are more than etcd takes in one transaction.
     fn operations(
         &self,
         before: &Records,

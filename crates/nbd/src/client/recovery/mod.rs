@@ -411,7 +411,7 @@ impl Export {
     /// counted yet were sent whole.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If fewer requests were returned.
     pub fn sent(&mut self, count: u64) {
         self.sent += count;
         assert!(self.sent <= self.given, "more was sent than was to be");
@@ -552,7 +552,7 @@ impl Export {
         let unblocks = self.changes.finish(id);
         let at = self.log.push(ask.offset, ask.len, change);
         if self.failure.is_some() {
-            // Its range is as likely lost as others, so that only plain changes succeed.
+            // The range is as likely lost as others, so that only plain changes succeed.
             let result = if ask.fua { Err(NbdError::Eio) } else { Ok(()) };
             self.end(id, result);
         } else if ask.fua {
@@ -582,7 +582,7 @@ impl Export {
         match self.phase {
             Phase::Resending if self.changes.active().len() == 0 => self.begin_serving(),
             Phase::Serving if may_admit => self.admit_from(0),
-            // Its record can be flushed, which brings the room.
+            // The change's record can be flushed, which brings the room.
             Phase::Serving if self.awaits_room => self.wants_flush = true,
             _ => {}
         }

@@ -55,7 +55,7 @@ impl Order {
 
     /// Removes an active change, and returns true if one that waits now waits for no other one.
     ///
-    /// Those that overlap the active one came after it, and so have counted it.
+    /// Changes that overlap the active one came after it, and so have counted it.
     pub(super) fn finish(&mut self, id: u32) -> bool {
         let at = self.active.iter().position(|(_, other)| *other == id);
         let (range, _) = self.active.remove(at.expect("an active change"));

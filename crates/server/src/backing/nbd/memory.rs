@@ -44,7 +44,7 @@ impl Buffers {
         both.into_iter().filter(|range| !range.is_empty())
     }
 
-    /// Returns `len` zeroes, which nobody writes to.
+    /// Returns `len` zeroes, which are never written to.
     pub(super) fn zeroes(&self, len: usize) -> Mem {
         assert!(len <= ZEROES, "more zeroes than there are");
         self.memory.mem(self.unflushed, len)

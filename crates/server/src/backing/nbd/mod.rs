@@ -653,7 +653,7 @@ impl Drop for NbdBacking {
             Link::Detached(spare) => spare,
             _ => return,
         };
-        // Nobody waits for an answer, and there is none.
+        // The server sends no answer to a disconnect.
         let _ = spare.write_all(&encode_disconnect());
     }
 }

@@ -109,7 +109,7 @@ impl Wire {
         if !self.sending && !self.out.is_empty() {
             self.sending = true;
             let rest = &self.out[self.out_at..];
-            // One operation takes so many ranges; its completion sends the rest.
+            // One operation takes `RANGES_MAX` ranges; its completion sends the rest.
             let some = &rest[..rest.len().min(RANGES_MAX)];
             let token = port.token(SENT);
             port.ring.send(self.entry, some, false, token, None);
