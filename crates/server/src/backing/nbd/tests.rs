@@ -98,6 +98,19 @@ fn cuts(every: u32) -> impl FnMut(Call) -> Fault + Send + 'static {
     }
 }
 
+/// Returns faults that break the connection before the second call is carried out.
+fn cut_at_second() -> impl FnMut(Call) -> Fault + Send + 'static {
+    let mut calls = 0;
+    move |_| {
+        calls += 1;
+        if calls == 2 {
+            CUT_BEFORE_CALL
+        } else {
+            Fault::None
+        }
+    }
+}
+
 fn failure(server: &Server) -> Option<String> {
     let snapshot = wait(server.handle.snapshot(0)).unwrap();
     snapshot.vms[0].disks[0].failed.clone()
@@ -282,17 +295,7 @@ fn two_disks_that_write_to_one_export_are_refused() {
 
 #[test]
 fn an_export_that_shrinks_fails_the_disk_in_words() {
-    let setup = Setup::new(ALL, {
-        let mut calls = 0;
-        move |_| {
-            calls += 1;
-            if calls == 2 {
-                CUT_BEFORE_CALL
-            } else {
-                Fault::None
-            }
-        }
-    });
+    let setup = Setup::new(ALL, cut_at_second());
     let server = setup.start();
     let mut client = server.connect("disk");
     client.write(0, &[1; 512]);
@@ -311,17 +314,7 @@ fn an_export_that_shrinks_fails_the_disk_in_words() {
 
 /// Server that goes away: its socket is removed, and its connections are cut.
 fn away() -> (Setup, Server, crate::common::Client) {
-    let setup = Setup::new(ALL, {
-        let mut calls = 0;
-        move |_| {
-            calls += 1;
-            if calls == 2 {
-                CUT_BEFORE_CALL
-            } else {
-                Fault::None
-            }
-        }
-    });
+    let setup = Setup::new(ALL, cut_at_second());
     let server = setup.start();
     let mut client = server.connect("disk");
     client.write(0, &[1; 512]);
