@@ -85,18 +85,31 @@ pub(crate) fn try_event_loop() -> (Result<u32, String>, Result<(), String>) {
     (layers.landlock, layers.system_calls)
 }
 
-/// Has the allocator of the C library make the calls that it makes once: glibc reads
-/// `/proc/sys/vm/overcommit_memory` when an arena of a thread shrinks for the first time, which the
-/// sandbox would take for an attack.
+/// Has the allocator of the C library make the calls that it makes once, which the sandbox would
+/// take for an attack: glibc reads `/proc/sys/vm/overcommit_memory` when an arena of a thread
+/// shrinks for the first time, and counts the processors in `/sys/devices/system/cpu/online` when
+/// a ninth arena is made.
 fn settle_allocator() {
     static SETTLED: Once = Once::new();
     SETTLED.call_once(|| {
+        #[cfg(target_env = "gnu")]
+        limit_arenas();
         // On another thread, because the arena of a process's first thread shrinks in another way.
         let thread = std::thread::Builder::new().name("allocator".to_owned());
         if let Ok(thread) = thread.spawn(allocate_and_free) {
             let _ = thread.join();
         }
     });
+}
+
+/// Gives glibc the number of arenas that it would find by itself later, eight for each processor,
+/// with which it need not count them.
+#[cfg(target_env = "gnu")]
+fn limit_arenas() {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let arenas = i32::try_from(8 * processors).unwrap_or(i32::MAX);
+    // SAFETY: changes a setting of the allocator, under its own lock.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
 }
 
 /// Allocates memory from an arena and frees it, most of which is never touched.

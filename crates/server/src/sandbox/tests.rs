@@ -365,6 +365,33 @@ fn memory_that_an_event_loop_gives_back_raises_no_alarm() {
     server.stop().expect("an end in order");
 }
 
+/// Only one allocation of a process counts the processors: without `settle_allocator` the test
+/// fails where it runs alone.
+#[test]
+fn memory_of_many_threads_that_an_event_loop_starts_raises_no_alarm() {
+    const THREADS: usize = 24;
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(memory_disk(dir.path()));
+    let threads = on_loop(&server, || {
+        let all_have_memory = std::sync::Barrier::new(THREADS);
+        let allocate = || {
+            let memory = std::hint::black_box(vec![1u8; 100]);
+            // An arena of a thread that has ended is used again.
+            all_have_memory.wait();
+            drop(memory);
+            // SAFETY: takes no memory.
+            unsafe { libc::gettid() }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(allocate)).collect();
+            let ended = threads.into_iter().map(|thread| thread.join());
+            ended.map(|id| id.expect("no panic")).collect::<Vec<_>>()
+        })
+    });
+    assert!(!threads.contains(&violations::last_thread(libc::SYS_openat)));
+    server.stop().expect("an end in order");
+}
+
 #[test]
 fn a_thread_that_a_loop_starts_is_confined_too() {
     let dir = tempfile::tempdir().expect("a directory");
