@@ -66,6 +66,18 @@ test-cluster: ## Test the store in etcd: conformance, races, restarts, access, a
 	@cargo test --locked --package tidegate-cluster --features etcd $(ARGS)
 	@cargo test --locked --package tidegate --features cluster --test suite -- place::etcd
 
+.PHONY: cluster-test
+cluster-test: ## Break a cluster of three hosts, namespaces of this machine, while three placers fill it, as root
+	@scripts/setup test
+	@cargo build --release --locked --package tidegate --features cluster --target-dir $(CARGO_TARGET_DIR)/cluster
+	@scripts/cluster-test --tidegate $(CARGO_TARGET_DIR)/cluster/release/tidegate $(ARGS)
+
+.PHONY: cluster-versions
+cluster-versions: ## Test the store in etcd on versions 3.5 to 3.7, built by Go, as root
+	@scripts/setup test
+	@cargo build --locked --package tidegate --features cluster
+	@scripts/cluster-versions $(ARGS)
+
 .PHONY: test-api
 test-api: ## Test the control API by requests made of its OpenAPI description (schemathesis, Python 3)
 	@scripts/test-api $(ARGS)

@@ -1,0 +1,206 @@
+"""Checks of `scripts/cluster-test` on etcd's history: what every revision of the state held.
+
+The history is replayed event by event. It knows nothing of Tidegate's own rules but the
+meaning of the keys (docs/cluster.md), so that it finds what those rules miss. Run as a
+program, it checks that it refuses histories with each fault that it looks for.
+"""
+
+import base64
+import json
+
+NANOS = 10**9
+
+
+class HistoryError(Exception):
+    """The history has a state that must not be."""
+
+
+def decode(text):
+    """Bytes of etcd's JSON as text."""
+    return base64.b64decode(text or "").decode()
+
+
+def read_events(line):
+    """Events of a line of `etcdctl watch -w json`, in their order: revision, key, value or `None`."""
+    events = []
+    for event in json.loads(line).get("Events") or ():
+        pair = event["kv"]
+        value = None if event.get("type") == 1 else decode(pair.get("value"))
+        events.append((pair["mod_revision"], decode(pair["key"]), value))
+    return events
+
+
+class History:
+    """State of the keys below `prefix`, as of the last event, and all placements there were."""
+
+    def __init__(self, prefix):
+        self.prefix = prefix
+        self.keys = {}
+        self.commits = 0
+        # Of each job in the order of time: host, begin, deadline, bytes, end (`None`: none yet).
+        self.placed = {}
+
+    def replay(self, events):
+        """Applies events, and checks the state after each revision."""
+        position = 0
+        while position < len(events):
+            revision = events[position][0]
+            end = position
+            while end < len(events) and events[end][0] == revision:
+                end += 1
+            self._apply(revision, events[position:end])
+            position = end
+
+    def _apply(self, revision, events):
+        changes = []
+        for _, key, value in events:
+            if not key.startswith(self.prefix):
+                continue
+            name = key.removeprefix(self.prefix)
+            before = self.keys.get(name)
+            changes.append((name, before, value))
+            if value is not None:
+                self.keys[name] = value
+            elif before is not None:
+                del self.keys[name]
+            else:
+                raise HistoryError(f"revision {revision} deletes {key}, which was not there")
+        # A transaction puts a placement before its job: both are looked at once it is complete.
+        for name, before, value in changes:
+            kind, _, rest = name.partition("/")
+            if kind == "placements":
+                self._placement(revision, rest, before, value)
+            elif name == "revision":
+                self._commit(revision, value)
+        self._check(revision)
+
+    def _commit(self, revision, value):
+        number = json.loads(value)["revision"]
+        if number != self.commits + 1:
+            raise HistoryError(f"revision {revision} is commit {number}, after {self.commits}")
+        self.commits = number
+
+    def _placement(self, revision, job, before, value):
+        lives = self.placed.setdefault(job, [])
+        if value is None:
+            lives[-1]["ended"] = revision
+            return
+        placement = json.loads(value)
+        if before is None:
+            transfer = json.loads(self.keys.get(f"transfers/{job}", "null"))
+            lives.append({"host": placement["host"], "begun": placement["begun_ns"],
+                          "transfer": transfer, "ended": None, "revision": revision})  # fmt: skip
+        elif json.loads(before)["host"] != placement["host"]:
+            raise HistoryError(f"revision {revision} moves {job} to another host")
+
+    def _records(self, kind):
+        for key, value in self.keys.items():
+            if key.startswith(f"{kind}/"):
+                yield key.removeprefix(f"{kind}/"), json.loads(value)
+
+    def _check(self, revision):
+        """State invariants: records fit each other, and no host has more than it takes."""
+        hosts = dict(self._records("hosts"))
+        counts = dict.fromkeys(hosts, 0)
+        for job, placement in self._records("placements"):
+            if f"transfers/{job}" not in self.keys:
+                raise HistoryError(f"revision {revision} has a placement of {job}, which is no job")
+            if placement["host"] not in hosts:
+                raise HistoryError(f"revision {revision} has {job} on {placement['host']}, which is no host")
+            counts[placement["host"]] += 1
+        for host, count in counts.items():
+            if count > hosts[host]["max_transfers"]:
+                most = hosts[host]["max_transfers"]
+                raise HistoryError(f"revision {revision} has {count} jobs on {host}, {most} are allowed")
+        for job, _ in self._records("entitlements"):
+            if f"placements/{job}" not in self.keys:
+                raise HistoryError(f"revision {revision} has an entitlement of {job}, which is not placed")
+
+    def overfilled(self, bandwidths):
+        """Hosts with more than they can do, by the demand that any schedule has to meet.
+
+        Jobs that began at or after `a` and are due by `d` need `d - a` of the host at least for
+        their bytes. Nothing of forecasts or classes goes into that; no job is ended before it is
+        due. Returns the largest part of an interval that is used, of each host.
+        """
+        used = dict.fromkeys(bandwidths, (0.0, ""))
+        for host, bandwidth in bandwidths.items():
+            jobs = []
+            for job, lives in self.placed.items():
+                for life in lives:
+                    if life["host"] == host and life["transfer"]:
+                        # The deadline of a job that waited counts from its placement (PCOS).
+                        due = life["begun"] + life["transfer"]["deadline_ns"]
+                        jobs.append((life["begun"], due, life["transfer"]["bytes"], job))
+            for begin in {job[0] for job in jobs}:
+                total, within = 0, sorted((j for j in jobs if j[0] >= begin), key=lambda j: j[1])
+                for _, due, size, job in within:
+                    total += size
+                    part = total / bandwidth / ((due - begin) / NANOS)
+                    if part > used[host][0]:
+                        used[host] = (part, job)
+        return used
+
+
+# ------------------------------------------------------------------------ its own test
+
+HOST = {"max_transfers": 2}
+JOB = {"bytes": 600, "deadline_ns": 10 * NANOS}
+
+
+def placement(host, begun=0):
+    return {"host": host, "begun_ns": begun * NANOS}
+
+
+def sound():
+    """A history with two hosts, a job that comes and goes, and one that is placed again."""
+    return [
+        {"hosts/a": HOST, "hosts/b": HOST, "revision": {"revision": 1}},
+        {"placements/x": placement("a"), "transfers/x": JOB, "revision": {"revision": 2}},
+        {"placements/x": None, "transfers/x": None, "revision": {"revision": 3}},
+        {"placements/x": placement("b", 20), "transfers/x": JOB, "revision": {"revision": 4}},
+    ]
+
+
+def faulty():
+    """Histories that begin as a sound one, with what is wrong in each."""
+    second = {"placements/x": placement("a", 20)}
+    many = {f"{kind}/{n}": value for n in range(2)
+            for kind, value in (("placements", placement("b")), ("transfers", JOB))}  # fmt: skip
+    return {
+        "moves x": [*sound(), {**second, "revision": {"revision": 5}}],
+        "is commit 6": [*sound(), {"revision": {"revision": 6}}],
+        "which was not there": [*sound(), {"transfers/y": None}],
+        "which is no job": [*sound(), {"placements/y": placement("a")}],
+        "which is no host": [*sound(), {"placements/y": placement("c"), "transfers/y": JOB}],
+        "are allowed": [*sound(), many],
+        "which is not placed": [*sound(), {"entitlements/y": {}}],
+    }
+
+
+def replayed(transactions):
+    history = History("/p/")
+    for number, keys in enumerate(transactions, start=1):
+        events = [(number, f"/p/{key}", None if value is None else json.dumps(value)) for key, value in keys.items()]
+        history.replay(events)
+    return history
+
+
+def check_itself():
+    """Fails with an assertion if a fault is not found, or a sound history is refused."""
+    history = replayed(sound())
+    assert history.commits == 4 and len(history.placed["x"]) == 2, history.placed
+    used = history.overfilled({"a": 60, "b": 30})
+    assert used == {"a": (1.0, "x"), "b": (2.0, "x")}, used
+    for expected, transactions in faulty().items():
+        try:
+            replayed(transactions)
+        except HistoryError as error:
+            assert expected in str(error), f"{expected} is not in: {error}"
+        else:
+            raise AssertionError(f"not found: {expected}")
+
+
+if __name__ == "__main__":
+    check_itself()
+    print(f"{len(faulty())} faults are found")
