@@ -19,6 +19,10 @@ pub struct DiskView {
     pub size_bytes: u64,
     /// Reason why the disk refuses requests; `null` while the disk is healthy.
     pub failed: Option<String>,
+    /// Reason why the server that has the disk's bytes cannot be reached, while requests wait for
+    /// it; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<String>,
     /// State of a disk that this daemon does not serve now, because its guest is on its way here or
     /// has migrated; absent while the disk is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,6 +150,7 @@ mod tests {
             export: "oltp".to_owned(),
             size_bytes: 1 << 30,
             failed: None,
+            unreachable: None,
             inactive: None,
             oldest_io_ns: None,
             hung_for_ns: None,
@@ -162,11 +167,14 @@ mod tests {
         let early: DiskView = serde_json::from_str(early).expect("complete");
         assert_eq!(early, disk);
         disk.failed = Some("fsync: EIO".to_owned());
+        disk.unreachable = Some("no server".to_owned());
         disk.inactive = Some(Inactive::HandedOver);
         disk.oldest_io_ns = Some(11);
         disk.hung_for_ns = Some(6);
-        let state =
-            r#""failed":"fsync: EIO","inactive":"handed_over","oldest_io_ns":11,"hung_for_ns":6,"#;
+        let state = concat!(
+            r#""failed":"fsync: EIO","unreachable":"no server","inactive":"handed_over","#,
+            r#""oldest_io_ns":11,"hung_for_ns":6,"#
+        );
         round_trip(&disk, &format!("{head}{state}{rules}"));
     }
 

@@ -55,8 +55,10 @@ pub enum ReasonKind {
     VmNotServed,
     /// The event loop of a device does not answer.
     LoopSilent,
-    /// A disk refuses requests after a failed fsync.
+    /// A disk refuses requests, after a failed fsync or because its server may have lost data.
     DiskFailed,
+    /// The server that has the bytes of a disk cannot be reached; requests wait.
+    DiskUnreachable,
     /// No I/O of a disk completes while the device completes I/Os of other disks.
     DiskHung,
     /// Another process had the lock of a disk's file when the daemon started, so that the disk is
@@ -75,6 +77,7 @@ impl ReasonKind {
             ReasonKind::LoopSilent => Severity::Failing,
             ReasonKind::VmNotServed
             | ReasonKind::DiskFailed
+            | ReasonKind::DiskUnreachable
             | ReasonKind::DiskHung
             | ReasonKind::DiskLocked
             | ReasonKind::OldIo
@@ -138,6 +141,7 @@ mod tests {
         let degraded = [
             (ReasonKind::VmNotServed, "vm_not_served"),
             (ReasonKind::DiskFailed, "disk_failed"),
+            (ReasonKind::DiskUnreachable, "disk_unreachable"),
             (ReasonKind::DiskHung, "disk_hung"),
             (ReasonKind::DiskLocked, "disk_locked"),
             (ReasonKind::OldIo, "old_io"),

@@ -147,6 +147,7 @@ fn connect(
         given -= n;
         match progress {
             Progress::NeedMore(n) => assert!(n > given, "{n} bytes needed, {given} given"),
+            Progress::StartTls => unreachable!("TLS is not required"),
             Progress::Send => {
                 let sent = handshake.output().to_vec();
                 handshake.consume_output(sent.len());

@@ -99,6 +99,8 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
     };
     let failed = disk.failed.clone();
     let failed = failed.map(|why| reason(ReasonKind::DiskFailed, why));
+    let away = disk.unreachable.clone();
+    let away = away.map(|why| reason(ReasonKind::DiskUnreachable, why));
     let locked = (disk.activation == Some(ActivationState::LockedElsewhere)).then(|| {
         let what = Inactive::LockedElsewhere.notice().to_owned();
         reason(ReasonKind::DiskLocked, what)
@@ -116,7 +118,8 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
         }
         _ => None,
     };
-    failed.into_iter().chain(locked).chain(late).collect()
+    let lasting = failed.into_iter().chain(away).chain(locked);
+    lasting.chain(late).collect()
 }
 
 /// Returns a reason as one sentence that begins with the device, VM or export it is about.

@@ -116,6 +116,9 @@ fn disk_trouble(disk: &DiskView) -> Option<&'static str> {
     if disk.failed.is_some() {
         return Some("failed");
     }
+    if disk.unreachable.is_some() {
+        return Some("unreachable");
+    }
     if disk.hung_for_ns.is_some() {
         return Some("hangs");
     }
@@ -274,6 +277,9 @@ fn disk_properties(table: &mut Table, disk: &DiskView) {
         None => table.property("disk", text),
         Some(why) => table.property("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
     };
+    if let Some(why) = &disk.unreachable {
+        table.property("", Cell::from(why.clone()).tone(Tone::Bad));
+    }
     if let Some(inactive) = disk.inactive {
         table.property("", Cell::from(inactive.notice()).tone(Tone::Warn));
     }

@@ -391,6 +391,7 @@ fn handshake(stream: &mut UnixStream, export: &str) -> Result<u64> {
         handshake.consume_output(output.len());
         match progress {
             Progress::Ready(negotiated) => return Ok(negotiated.size),
+            Progress::StartTls => unreachable!("TLS is not required"),
             Progress::Send => {}
             Progress::NeedMore(_) => {
                 let mut piece = [0; 4096];

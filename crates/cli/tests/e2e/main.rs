@@ -30,6 +30,7 @@ mod patterns;
 mod paused;
 mod power;
 mod remote_disks;
+mod remote_disks_tls;
 mod report;
 mod resizing;
 mod sandbox;

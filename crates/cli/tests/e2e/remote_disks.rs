@@ -3,13 +3,15 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
+use crate::control::{requests, tidegate_json};
 use crate::daemon::{Daemon, Scratch, wait_for};
+use crate::tls::{PAGE, block, carry_out};
 use crate::tool::{Running, arg, fio, fio_result, have, json, qemu_io, run};
 
 const BLOCK: u64 = 4096;
@@ -22,35 +24,98 @@ fn pattern(block: u64) -> u8 {
     1 + (block % 251) as u8
 }
 
-/// Configuration of a daemon with the disk `a` on the server at `server.sock` of its directory.
-fn config(scratch: &Scratch, export: &str, more: &str) -> String {
-    let socket = scratch.join("server.sock");
+/// Transport between a daemon and nbdkit.
+#[derive(Clone, Copy)]
+pub(crate) enum Transport {
+    /// The unix socket `server.sock` of the test's directory.
+    Socket,
+    /// TLS on a port of loopback, with the files that [`issue`] makes.
+    Tls(u16),
+}
+
+impl Transport {
+    /// Makes TLS on a free port, with new certificates.
+    pub(crate) fn tls(scratch: &Scratch) -> Transport {
+        issue(scratch);
+        let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        Transport::Tls(free.local_addr().expect("bound").port())
+    }
+
+    fn is_served(self, scratch: &Scratch) -> bool {
+        match self {
+            Transport::Socket => UnixStream::connect(scratch.join("server.sock")).is_ok(),
+            Transport::Tls(port) => TcpStream::connect(("127.0.0.1", port)).is_ok(),
+        }
+    }
+}
+
+/// Makes a new authority, with certificates for `localhost` and for a client, as `docs/tls.md`
+/// does, and a directory `server` as nbdkit and QEMU want it.
+pub(crate) fn issue(scratch: &Scratch) {
+    carry_out(scratch, &block(PAGE, "sh", "openssl req"));
+    let copies = "mkdir -p server && cp tls/ca.pem server/ca-cert.pem && \
+                  cp tls/server.pem server/server-cert.pem && \
+                  cp tls/server.key server/server-key.pem";
+    carry_out(scratch, copies);
+}
+
+/// Keys of TLS with all that [`issue`] has made.
+pub(crate) const WITH_CERTIFICATE: &str = "tls = { ca = \"tls/ca.pem\", certificate = \
+                                           \"tls/host-a/client-cert.pem\", private_key = \
+                                           \"tls/host-a/client-key.pem\" }\n";
+
+/// Configuration of a daemon with the disk `a` on nbdkit.
+pub(crate) fn config(scratch: &Scratch, transport: Transport, export: &str) -> String {
+    let disk = match transport {
+        Transport::Socket => {
+            let socket = scratch.join("server.sock");
+            format!(
+                "uri = \"nbd+unix:///{export}?socket={}\"\n",
+                socket.display()
+            )
+        }
+        Transport::Tls(port) => {
+            format!("uri = \"nbds://localhost:{port}/{export}\"\n{WITH_CERTIFICATE}")
+        }
+    };
     format!(
-        "[[device]]\nname = \"disk\"\nkind = \"nbd\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\n\
-         uri = \"nbd+unix:///{export}?socket={}\"\n{more}",
-        socket.display()
+        "[[device]]\nname = \"disk\"\nkind = \"nbd\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\n{disk}"
     )
 }
 
 /// Starts nbdkit with a volatile cache on `disk.raw`: a kill loses what was not flushed.
-fn nbdkit(scratch: &Scratch) -> Running {
+pub(crate) fn nbdkit(scratch: &Scratch, transport: Transport) -> Running {
     let socket = scratch.join("server.sock");
-    let _ = fs::remove_file(&socket);
-    let args = [
+    let port;
+    let listen: &[&str] = match transport {
+        Transport::Socket => {
+            let _ = fs::remove_file(&socket);
+            &["--unix", arg(&socket)]
+        }
+        Transport::Tls(number) => {
+            port = format!("--port={number}");
+            &[
+                "--ipaddr=127.0.0.1",
+                &port,
+                "--tls=require",
+                "--tls-certificates=server",
+                "--tls-verify-peer",
+            ]
+        }
+    };
+    let disk = [
         "--foreground",
-        "--unix",
-        arg(&socket),
         "--filter=cache",
         "file",
         "disk.raw",
         "cache=writeback",
     ];
-    let server = Running::start(scratch, "nbdkit", &args);
-    wait_for("nbdkit", || UnixStream::connect(&socket).is_ok());
+    let server = Running::start(scratch, "nbdkit", &[listen, &disk].concat());
+    wait_for("nbdkit", || transport.is_served(scratch));
     server
 }
 
-fn disk(scratch: &Scratch, bytes: u64) -> File {
+pub(crate) fn disk(scratch: &Scratch, bytes: u64) -> File {
     let mut options = File::options();
     let file = options.read(true).write(true).create(true).truncate(true);
     let file = file
@@ -85,13 +150,24 @@ fn assert_durable(file: &File, blocks: &[u64], when: &str) {
 
 #[test]
 fn no_flushed_write_is_lost_with_a_server_that_is_killed() {
-    if !have(&["nbdkit", "qemu-io"]) {
-        return;
+    if have(&["nbdkit", "qemu-io"]) {
+        write_while_the_server_is_killed(Scratch::new(), Transport::Socket);
     }
-    let scratch = Scratch::new();
+}
+
+#[test]
+fn no_flushed_write_is_lost_over_tls_with_a_server_that_is_killed() {
+    if have(&["nbdkit", "qemu-io", "openssl"]) {
+        let scratch = Scratch::new();
+        let transport = Transport::tls(&scratch);
+        write_while_the_server_is_killed(scratch, transport);
+    }
+}
+
+fn write_while_the_server_is_killed(scratch: Scratch, transport: Transport) {
     let file = disk(&scratch, BLOCKS * BLOCK);
-    let mut server = nbdkit(&scratch);
-    let text = config(&scratch, "", "");
+    let mut server = nbdkit(&scratch, transport);
+    let text = config(&scratch, transport, "");
     let daemon = Daemon::start_in(scratch, &text);
     let mut commands = String::new();
     for block in 0..BLOCKS {
@@ -122,7 +198,7 @@ fn no_flushed_write_is_lost_with_a_server_that_is_killed() {
             flushed.len()
         );
         assert_durable(&file, &flushed, &format!("by kill {kill}"));
-        server = nbdkit(daemon.scratch());
+        server = nbdkit(daemon.scratch(), transport);
     }
     let out = writer.succeed();
     assert!(!out.contains("rror"), "{out}");
@@ -135,13 +211,31 @@ fn no_flushed_write_is_lost_with_a_server_that_is_killed() {
 
 #[test]
 fn a_guest_sees_no_error_while_the_server_is_away() {
-    if !have(&["nbdkit", "fio"]) {
-        return;
+    if have(&["nbdkit", "fio"]) {
+        load_while_the_server_is_away(Scratch::new(), Transport::Socket);
     }
-    let scratch = Scratch::new();
+}
+
+#[test]
+fn a_guest_sees_no_error_while_the_server_is_away_over_tls() {
+    if have(&["nbdkit", "fio", "openssl"]) {
+        let scratch = Scratch::new();
+        let transport = Transport::tls(&scratch);
+        load_while_the_server_is_away(scratch, transport);
+    }
+}
+
+/// Returns the reason why the server of the disk `a` cannot be reached, if there is one.
+pub(crate) fn unreachable(daemon: &Daemon) -> Option<String> {
+    let vm = tidegate_json(daemon, &["vm", "show", "a", "-o", "json"]);
+    let why = vm["disks"][0]["unreachable"].as_str();
+    why.map(str::to_owned)
+}
+
+fn load_while_the_server_is_away(scratch: Scratch, transport: Transport) {
     disk(&scratch, 64 << 20);
-    let mut server = nbdkit(&scratch);
-    let text = config(&scratch, "", "");
+    let mut server = nbdkit(&scratch, transport);
+    let text = config(&scratch, transport, "");
     let daemon = Daemon::start_in(scratch, &text);
     let args = [
         "--rw=randwrite",
@@ -154,14 +248,16 @@ fn a_guest_sees_no_error_while_the_server_is_away() {
     ];
     let load = fio(daemon.scratch(), &daemon.uri("a"), &args);
     for _ in 0..3 {
-        std::thread::sleep(Duration::from_millis(300));
+        let before = requests(&daemon, "a");
+        wait_for("some requests", || requests(&daemon, "a") > before + 2000);
         server.kill();
-        std::thread::sleep(Duration::from_millis(500));
-        server = nbdkit(daemon.scratch());
+        wait_for("the server to be missed", || unreachable(&daemon).is_some());
+        server = nbdkit(daemon.scratch(), transport);
     }
     let result = fio_result(load);
     assert_eq!(result.bytes_written, 64 << 20);
     assert!(daemon.logged(&["connected again"]), "{}", daemon.log());
+    assert_eq!(unreachable(&daemon), None);
     daemon.stop();
     drop(server);
 }
@@ -173,12 +269,12 @@ fn a_server_may_come_after_the_daemon() {
     }
     let scratch = Scratch::new();
     disk(&scratch, 1 << 20);
-    let text = config(&scratch, "", "");
+    let text = config(&scratch, Transport::Socket, "");
     let daemon = Daemon::begin_in(scratch, &text);
     wait_for("the daemon to wait", || {
         daemon.logged(&["waits", "cannot connect"])
     });
-    let server = nbdkit(daemon.scratch());
+    let server = nbdkit(daemon.scratch(), Transport::Socket);
     let socket = daemon.path("nbd.sock");
     wait_for("the daemon to listen", || {
         UnixStream::connect(&socket).is_ok()
@@ -282,7 +378,7 @@ fn a_qcow2_image_with_a_backing_file_and_a_snapshot_is_a_disk() {
     }
     let scratch = Scratch::new();
     let storage = qcow2(&scratch);
-    let text = config(&scratch, "disk", "");
+    let text = config(&scratch, Transport::Socket, "disk");
     let mut daemon = Daemon::start_in(scratch, &text);
     let uri = daemon.uri("a");
     let before = ["read -P 1 0 64k", "write -P 2 64k 64k", "flush"];

@@ -1,9 +1,12 @@
-//! Client side of the handshake: greeting, then up to three options, the last of which is
+//! Client side of the handshake: greeting, then up to four options, the last of which is
 //! `NBD_OPT_GO`.
 //!
 //! ```text
-//!  greeting --> [STRUCTURED_REPLY] --> [SET_META_CONTEXT] --> GO --> ready
+//!  greeting --> [STARTTLS] --> [STRUCTURED_REPLY] --> [SET_META_CONTEXT] --> GO --> ready
 //! ```
+//!
+//! With TLS nothing is negotiated before it, and bytes in plain text behind the server's answer to
+//! `NBD_OPT_STARTTLS` are an error (CVE-2021-3716).
 
 use super::ClientError;
 use crate::export::{Abilities, BlockSize};
@@ -74,6 +77,8 @@ pub enum Progress {
     NeedMore(usize),
     /// [`output`](Handshake::output) must be sent.
     Send,
+    /// The TLS handshake comes next, then [`Handshake::tls_established`].
+    StartTls,
     /// The handshake is complete and transmission begins.
     Ready(Negotiated),
 }
@@ -88,6 +93,20 @@ pub struct Handshake {
     output: Vec<u8>,
     result: Negotiated,
     knows_size: bool,
+    tls: Tls,
+}
+
+/// Progress of a connection from plain text to TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tls {
+    /// Plain text, to the end.
+    Off,
+    /// `NBD_OPT_STARTTLS` is the first option.
+    Required,
+    /// The server has agreed, and what comes next belongs to TLS.
+    Starting,
+    /// All bytes come over TLS.
+    Established,
 }
 
 impl Handshake {
@@ -101,7 +120,26 @@ impl Handshake {
             output: Vec::new(),
             result: Negotiated::default(),
             knows_size: false,
+            tls: Tls::Off,
         }
+    }
+
+    /// Makes TLS the condition of anything else: the handshake fails if the server refuses it.
+    pub fn require_tls(self) -> Handshake {
+        Handshake {
+            tls: Tls::Required,
+            ..self
+        }
+    }
+
+    /// Goes on over TLS after [`Progress::StartTls`]: the output has to be sent.
+    ///
+    /// # Panics
+    /// If no TLS was about to begin.
+    pub fn tls_established(&mut self) {
+        assert_eq!(self.tls, Tls::Starting, "TLS was not about to begin");
+        self.tls = Tls::Established;
+        self.send_first_option();
     }
 
     /// Bytes to send.
@@ -119,7 +157,11 @@ impl Handshake {
     ///
     /// # Errors
     /// The server broke the protocol or refused the export.
+    ///
+    /// # Panics
+    /// If the TLS handshake comes next: the bytes are not the protocol's.
     pub fn handle(&mut self, input: &[u8]) -> Result<(usize, Progress), ClientError> {
+        assert_ne!(self.tls, Tls::Starting, "the bytes belong to TLS");
         let mut consumed = 0;
         loop {
             let rest = &input[consumed..];
@@ -129,6 +171,12 @@ impl Handshake {
                 Some(option) => self.reply(option, rest)?,
             };
             consumed += taken;
+            if progress == Some(Progress::StartTls) && consumed < input.len() {
+                // Whoever changes the network could otherwise put answers before those of TLS.
+                return Err(ClientError::Malformed(
+                    "bytes in plain text behind the answer to NBD_OPT_STARTTLS",
+                ));
+            }
             if let Some(progress) = progress {
                 return Ok((consumed, progress));
             }
@@ -160,12 +208,20 @@ impl Handshake {
         };
         self.output
             .extend((NBD_FLAG_C_FIXED_NEWSTYLE | no_zeroes).to_be_bytes());
+        if self.tls == Tls::Required {
+            self.send(NBD_OPT_STARTTLS, &[]);
+        } else {
+            self.send_first_option();
+        }
+        Ok((GREETING_LEN, Some(Progress::Send)))
+    }
+
+    fn send_first_option(&mut self) {
         if self.wishes.structured_replies {
             self.send(NBD_OPT_STRUCTURED_REPLY, &[]);
         } else {
             self.send_go();
         }
-        Ok((GREETING_LEN, Some(Progress::Send)))
     }
 
     fn reply(
@@ -233,6 +289,10 @@ impl Handshake {
 
     fn acknowledged(&mut self, option: u32) -> Result<Progress, ClientError> {
         match option {
+            NBD_OPT_STARTTLS => {
+                self.tls = Tls::Starting;
+                Ok(Progress::StartTls)
+            }
             NBD_OPT_STRUCTURED_REPLY => {
                 self.result.style = ReplyStyle::Structured;
                 if self.wishes.allocation_context {
@@ -253,9 +313,15 @@ impl Handshake {
         }
     }
 
-    /// Handles an error reply. Only `NBD_OPT_GO` must succeed; the client continues without a
-    /// refused optional feature.
+    /// Handles an error reply. `NBD_OPT_STARTTLS` and `NBD_OPT_GO` must succeed; the client
+    /// continues without a refused optional feature.
     fn refused(&mut self, option: u32, kind: u32, data: &[u8]) -> Result<Progress, ClientError> {
+        if option == NBD_OPT_STARTTLS {
+            return Err(ClientError::NoTls { kind });
+        }
+        if kind == NBD_REP_ERR_TLS_REQD && self.tls == Tls::Off {
+            return Err(ClientError::TlsRequired);
+        }
         if option == NBD_OPT_GO {
             let message = String::from_utf8_lossy(data).into_owned();
             return Err(ClientError::Refused {
@@ -359,24 +425,103 @@ mod tests {
         assert_eq!(negotiated.abilities(), none);
     }
 
+    /// Bytes of a server's greeting.
+    fn greeting() -> Vec<u8> {
+        let mut greeting = NBDMAGIC.to_be_bytes().to_vec();
+        greeting.extend(IHAVEOPT.to_be_bytes());
+        greeting.extend(NBD_FLAG_FIXED_NEWSTYLE.to_be_bytes());
+        greeting
+    }
+
+    /// Bytes of a server's reply to an option.
+    fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
+        let mut reply = NBD_REP_MAGIC.to_be_bytes().to_vec();
+        for word in [option, kind, data.len() as u32] {
+            reply.extend(word.to_be_bytes());
+        }
+        reply.extend(data);
+        reply
+    }
+
+    /// Handshake that has sent `NBD_OPT_STARTTLS`.
+    fn starting() -> Handshake {
+        let wishes = Wishes {
+            structured_replies: true,
+            ..Wishes::default()
+        };
+        let mut handshake = Handshake::new("x", wishes).require_tls();
+        let greeting = greeting();
+        let progress = handshake.handle(&greeting).unwrap();
+        assert_eq!(progress, (greeting.len(), Progress::Send));
+        let mut expected = Vec::from(NBD_FLAG_C_FIXED_NEWSTYLE.to_be_bytes());
+        put_option(&mut expected, NBD_OPT_STARTTLS, &[]);
+        assert_eq!(handshake.output(), expected, "nothing before it");
+        handshake.consume_output(expected.len());
+        handshake
+    }
+
+    #[test]
+    fn tls_comes_before_everything_else() {
+        let mut handshake = starting();
+        let agreed = option_reply(NBD_OPT_STARTTLS, NBD_REP_ACK, &[]);
+        let progress = handshake.handle(&agreed).unwrap();
+        assert_eq!(progress, (agreed.len(), Progress::StartTls));
+        assert!(handshake.output().is_empty(), "the next bytes are TLS's");
+        handshake.tls_established();
+        let mut expected = Vec::new();
+        put_option(&mut expected, NBD_OPT_STRUCTURED_REPLY, &[]);
+        assert_eq!(handshake.output(), expected);
+    }
+
+    #[test]
+    fn plain_text_behind_the_answer_to_starttls_is_refused() {
+        let mut handshake = starting();
+        let mut bytes = option_reply(NBD_OPT_STARTTLS, NBD_REP_ACK, &[]);
+        bytes.extend(option_reply(NBD_OPT_STRUCTURED_REPLY, NBD_REP_ACK, &[]));
+        let refused = handshake.handle(&bytes).unwrap_err();
+        assert!(refused.to_string().contains("bytes in plain text behind"));
+    }
+
+    #[test]
+    fn a_server_that_refuses_tls_is_not_spoken_to_in_plain_text() {
+        for kind in [
+            NBD_REP_ERR_UNSUP,
+            NBD_REP_ERR_POLICY,
+            NBD_REP_ERR_TLS_REQD,
+            NBD_REP_ERR_INVALID,
+        ] {
+            let mut handshake = starting();
+            let refused = handshake.handle(&option_reply(NBD_OPT_STARTTLS, kind, b"no"));
+            assert_eq!(refused, Err(ClientError::NoTls { kind }));
+            assert!(handshake.output().is_empty());
+        }
+        // Nor is one that skips its answer.
+        let mut handshake = starting();
+        let other = option_reply(NBD_OPT_STRUCTURED_REPLY, NBD_REP_ACK, &[]);
+        let refused = handshake.handle(&other);
+        assert!(matches!(refused, Err(ClientError::Malformed(_))));
+    }
+
+    #[test]
+    fn a_server_that_requires_tls_is_named_in_words() {
+        let mut handshake = Handshake::new("", Wishes::default());
+        handshake.handle(&greeting()).unwrap();
+        let reply = option_reply(NBD_OPT_GO, NBD_REP_ERR_TLS_REQD, &[]);
+        assert_eq!(handshake.handle(&reply), Err(ClientError::TlsRequired));
+    }
+
     #[test]
     fn exports_beyond_the_largest_file_offset_are_refused() {
         let largest = i64::MAX as u64;
         for size in [0, largest, largest + 1, u64::MAX] {
-            let mut greeting = NBDMAGIC.to_be_bytes().to_vec();
-            greeting.extend(IHAVEOPT.to_be_bytes());
-            greeting.extend(NBD_FLAG_FIXED_NEWSTYLE.to_be_bytes());
+            let greeting = greeting();
             let mut handshake = Handshake::new("", Wishes::default());
             let all = greeting.len();
             assert_eq!(handshake.handle(&greeting), Ok((all, Progress::Send)));
             let mut info = NBD_INFO_EXPORT.to_be_bytes().to_vec();
             info.extend(size.to_be_bytes());
             info.extend(NBD_FLAG_HAS_FLAGS.to_be_bytes());
-            let mut reply = NBD_REP_MAGIC.to_be_bytes().to_vec();
-            for word in [NBD_OPT_GO, NBD_REP_INFO, info.len() as u32] {
-                reply.extend(word.to_be_bytes());
-            }
-            reply.extend(info);
+            let reply = option_reply(NBD_OPT_GO, NBD_REP_INFO, &info);
             let expected = if size <= largest {
                 Ok((reply.len(), Progress::NeedMore(REP_HEAD_LEN)))
             } else {

@@ -53,6 +53,18 @@ pub enum ClientError {
         /// Message of the server for a human reader.
         message: String,
     },
+    /// The server refused `NBD_OPT_STARTTLS`, with this reply type and message.
+    #[error(
+        "the server does not offer TLS (it answered NBD_OPT_STARTTLS with {kind:#x}): have it \
+         offer TLS, or write nbd:// for a connection that others can read and change"
+    )]
+    NoTls {
+        /// `NBD_REP_ERR_*`.
+        kind: u32,
+    },
+    /// The server serves the export over TLS alone (`NBD_REP_ERR_TLS_REQD`).
+    #[error("the server requires TLS: write nbds:// with its host and port")]
+    TlsRequired,
     /// Message whose parts are inconsistent.
     #[error("malformed message from the server: {0}")]
     Malformed(&'static str),

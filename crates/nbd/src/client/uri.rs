@@ -17,6 +17,8 @@ pub struct NbdUri {
     pub address: Address,
     /// Name of the export; empty for the server's default one.
     pub export: String,
+    /// TLS is required (`nbds://`). False on a unix socket.
+    pub tls: bool,
 }
 
 /// Address of a server.
@@ -37,11 +39,14 @@ pub enum Address {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UriError {
     /// The scheme is that of another protocol or transport.
-    #[error("its scheme is neither nbd:// nor nbd+unix://")]
+    #[error("its scheme is none of nbd://, nbds:// and nbd+unix://")]
     Scheme,
-    /// NBD over TLS.
-    #[error("NBD over TLS ({0}://) is not supported as a client")]
-    Tls(String),
+    /// TLS over a unix socket.
+    #[error(
+        "TLS on a unix socket (nbds+unix://) is not supported: write nbd+unix://, and have the \
+         file modes of the socket's directory decide who may connect"
+    )]
+    TlsOnSocket,
     /// `nbd+unix://` without a socket.
     #[error("`?socket=PATH` is missing: nbd+unix:// needs the path of a socket")]
     NoSocket,
@@ -56,8 +61,8 @@ pub enum UriError {
     /// The port is no number from 1 to 65535.
     #[error("the port is not a number from 1 to 65535")]
     Port,
-    /// A user before the host, which TLS alone has a use for.
-    #[error("there is a user before the host, which NBD without TLS does not have")]
+    /// A user before the host, the identity of a pre-shared key.
+    #[error("there is a user before the host, which TLS with pre-shared keys alone has a use for")]
     User,
     /// A parameter that does not exist, or not with this scheme.
     #[error("the parameter {0:?} does not exist, or not with this scheme")]
@@ -80,10 +85,11 @@ impl NbdUri {
     /// Names what is wrong, to follow the text and a colon.
     pub fn parse(text: &str) -> Result<NbdUri, UriError> {
         let (scheme, rest) = text.split_once("://").ok_or(UriError::Scheme)?;
-        let is_unix = match scheme {
-            "nbd" => false,
-            "nbd+unix" => true,
-            "nbds" | "nbds+unix" => return Err(UriError::Tls(scheme.to_owned())),
+        let (is_unix, tls) = match scheme {
+            "nbd" => (false, false),
+            "nbds" => (false, true),
+            "nbd+unix" => (true, false),
+            "nbds+unix" => return Err(UriError::TlsOnSocket),
             _ => return Err(UriError::Scheme),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -112,7 +118,11 @@ impl NbdUri {
         } else {
             tcp(authority)?
         };
-        Ok(NbdUri { address, export })
+        Ok(NbdUri {
+            address,
+            export,
+            tls,
+        })
     }
 }
 
@@ -190,7 +200,7 @@ impl fmt::Display for NbdUri {
                 encode(path, b"/", f)
             }
             Address::Tcp { host, port } => {
-                f.write_str("nbd://")?;
+                f.write_str(if self.tls { "nbds://" } else { "nbd://" })?;
                 if host.contains(':') {
                     // The `%` before the zone of an address is `%25` (RFC 6874).
                     f.write_str("[")?;
@@ -216,6 +226,7 @@ mod tests {
         NbdUri {
             address: Address::Unix(path.to_owned()),
             export: export.to_owned(),
+            tls: false,
         }
     }
 
@@ -226,7 +237,12 @@ mod tests {
                 port,
             },
             export: export.to_owned(),
+            tls: false,
         }
+    }
+
+    fn over_tls(uri: NbdUri) -> NbdUri {
+        NbdUri { tls: true, ..uri }
     }
 
     #[test]
@@ -240,6 +256,10 @@ mod tests {
             ("nbd://example.com/a", tcp("example.com", 10809, "a")),
             ("nbd://10.0.0.1:7/%2Fa", tcp("10.0.0.1", 7, "/a")),
             ("nbd://[::1]:7/", tcp("::1", 7, "")),
+            (
+                "nbds://example.com/a",
+                over_tls(tcp("example.com", 10809, "a")),
+            ),
             ("nbd://[fe80::1%25eth0]", tcp("fe80::1%eth0", 10809, "")),
         ] {
             assert_eq!(NbdUri::parse(text), Ok(expected), "{text}");
@@ -266,10 +286,12 @@ mod tests {
             ("", UriError::Scheme),
             ("/run/x.sock", UriError::Scheme),
             ("http://a", UriError::Scheme),
-            ("nbds://a", UriError::Tls("nbds".to_owned())),
+            ("nbds+unix:///?socket=/x", UriError::TlsOnSocket),
+            ("nbds:///a", UriError::NoHost),
+            ("nbds://me@a/", UriError::User),
             (
-                "nbds+unix:///?socket=/x",
-                UriError::Tls("nbds+unix".to_owned()),
+                "nbds://a/?tls-certificates=/x",
+                parameter("tls-certificates=/x"),
             ),
             ("nbd+unix:///a", UriError::NoSocket),
             ("nbd+unix:///a?socket=", UriError::NoSocket),
@@ -312,6 +334,7 @@ mod tests {
             for uri in [
                 unix(&path, &export),
                 tcp(&host, port, &export),
+                over_tls(tcp(&host, port, &export)),
                 tcp("::1", port, &export),
                 tcp(&format!("fe80::1%{zone}"), port, &export),
             ] {
@@ -320,7 +343,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "(nbd|nbd\\+unix)://\\PC{0,40}") {
+        fn no_text_panics(text in "(nbds?|nbd\\+unix)://\\PC{0,40}") {
             if let Ok(uri) = NbdUri::parse(&text) {
                 assert_eq!(NbdUri::parse(&uri.to_string()), Ok(uri));
             }

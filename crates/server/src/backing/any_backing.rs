@@ -207,6 +207,11 @@ impl AnyBacking {
         call!(self, it => it.failure())
     }
 
+    /// See [`Backing::unreachable`].
+    pub(crate) fn unreachable(&self) -> Option<String> {
+        call!(self, it => it.unreachable())
+    }
+
     /// See [`Backing::bounced`].
     pub(crate) fn bounced(&self) -> u64 {
         call!(self, it => it.bounced())

@@ -149,6 +149,12 @@ pub(crate) trait Backing {
         None
     }
 
+    /// Returns the reason why the storage cannot be reached now, while requests wait for it; `None`
+    /// if it can be.
+    fn unreachable(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the number of I/Os that went through a bounce buffer, because their range or memory
     /// was not aligned as direct I/O needs it.
     fn bounced(&self) -> u64 {

@@ -29,6 +29,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tidegate_core::objective::Limit;
+use tidegate_nbd::client::ClientError;
 use tidegate_units::human::{bytes_and_count, exact_bytes};
 
 use crate::allowed_paths::NotAllowed;
@@ -37,6 +38,7 @@ use crate::config::{DeviceConfig, DeviceKind, DiskConfig, NbdConfig};
 use crate::disk_file_monitor::State;
 use crate::error_hints::missing_directory;
 use crate::fault::Rule;
+use crate::tls::ServerTlsError;
 
 pub use activation::{Activation, ActivationState, Arrival, Found, Users};
 pub(crate) use any_backing::{AnyBacking, Shared};
@@ -234,7 +236,12 @@ impl OpenError {
         let OpenError::Server { source, .. } = self else {
             return false;
         };
-        matches!(**source, ConnectError::Io(_) | ConnectError::Handshake(_))
+        match &**source {
+            ConnectError::Io(_) | ConnectError::Handshake(_) => true,
+            // Files change by hand alone.
+            ConnectError::Tls(error) => !matches!(error, ServerTlsError::Files(_)),
+            ConnectError::Loop(_) => false,
+        }
     }
 
     /// Returns advice for the operator, unless the error itself gives it.
@@ -257,12 +264,17 @@ impl OpenError {
                 "check its file system (a network server or a FUSE process that does not answer?); \
                  `{key}` under [daemon] is the time-out"
             ),
-            OpenError::Server { source, .. } if matches!(**source, ConnectError::Loop(_)) => {
-                "name the socket or address of another server, which has the bytes".to_owned()
-            }
-            OpenError::Server { uri, .. } => {
-                format!("start its server (does `nbdinfo '{uri}'` reach it, as the daemon's user?)")
-            }
+            OpenError::Server { uri, source } => match &**source {
+                ConnectError::Loop(_) => {
+                    "name the socket or address of another server, which has the bytes".to_owned()
+                }
+                ConnectError::Tls(ServerTlsError::Files(error)) => error.help().to_owned(),
+                ConnectError::Handshake(ClientError::NoTls { .. } | ClientError::TlsRequired)
+                | ConnectError::Tls(ServerTlsError::Refused(_)) => return None,
+                _ => format!(
+                    "start its server (does `nbdinfo '{uri}'` reach it, as the daemon's user?)"
+                ),
+            },
             OpenError::InUse { path } => format!(
                 "one process at a time may serve a disk: stop the other one (`fuser {}` names it); \
                  if it names none, I/O of a killed process is still in flight: start later",

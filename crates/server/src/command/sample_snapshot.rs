@@ -32,20 +32,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         },
         feasibility: None,
         enforces: policy.enforces(),
-        disks: vec![DiskSnapshot {
-            export: (*vm).to_owned(),
-            size: 1 << 30,
-            failed: None,
-            activation: None,
-            media: None,
-            oldest_io: None,
-            hung: None,
-            limit: Limit::NONE,
-            limit_group: None,
-            faults: Vec::new(),
-            faults_injected: 0,
-            bounced: 0,
-        }],
+        disks: vec![disk(vm)],
         clients: 1,
         pending: 0,
         in_flight: 0,
@@ -81,5 +68,23 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         recording: None,
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),
+    }
+}
+
+fn disk(export: &str) -> DiskSnapshot {
+    DiskSnapshot {
+        export: export.to_owned(),
+        size: 1 << 30,
+        failed: None,
+        unreachable: None,
+        activation: None,
+        media: None,
+        oldest_io: None,
+        hung: None,
+        limit: Limit::NONE,
+        limit_group: None,
+        faults: Vec::new(),
+        faults_injected: 0,
+        bounced: 0,
     }
 }

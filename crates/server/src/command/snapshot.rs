@@ -145,6 +145,8 @@ pub struct DiskSnapshot {
     /// Reason why the disk refuses requests: a failed fsync, or a file that is missing, truncated,
     /// replaced or on a file system that does not answer. `None` while it is well.
     pub failed: Option<String>,
+    /// Reason why the disk's server cannot be reached now, while requests wait; `None` otherwise.
+    pub unreachable: Option<String>,
     /// State of the lock of the disk's file; `None` for a disk that has none of its own: in memory,
     /// or read-only.
     pub activation: Option<ActivationState>,

@@ -52,7 +52,7 @@ pub use control::{
 pub use dashboard::DashboardConfig;
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
 pub use metrics::MetricsConfig;
-pub use nbd::NbdConfig;
+pub use nbd::{NbdConfig, NbdTlsConfig};
 pub use promise::{by_the_clock, policy_words, words};
 pub use recording::RecordingConfig;
 pub use schema::schema;
@@ -80,7 +80,11 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     let mut loaded = parse(&text, &path.display().to_string(), base)?;
     let tls = loaded.config.tls();
     let files = tls.flat_map(|(_, tls)| tls.files().map(Path::to_owned).collect::<Vec<_>>());
-    let own: Vec<PathBuf> = files.chain([path.to_owned()]).collect();
+    // Certificates may be shared with disks of the API, and have nothing secret.
+    let keys = (loaded.config.disks())
+        .filter_map(|(_, disk)| disk.nbd.as_ref()?.tls.as_ref()?.private_key());
+    let keys: Vec<_> = keys.map(Path::to_owned).collect();
+    let own: Vec<PathBuf> = files.chain(keys).chain([path.to_owned()]).collect();
     loaded.config.file = Some(path.to_owned());
     let paths = &mut loaded.config.paths;
     paths.allowed = paths.allowed.clone().except(own);
@@ -229,6 +233,8 @@ pub struct PathsConfig {
     pub allowed: AllowedPaths,
     /// Listeners of this daemon, none of which may be the server of such a disk.
     pub own_listeners: Arc<[ListenAddress]>,
+    /// `sandbox` of `[daemon]`, for the threads of such disks.
+    pub sandbox: bool,
 }
 
 impl PathsConfig {
@@ -245,13 +251,15 @@ impl PathsConfig {
             base: base.to_owned(),
             allowed: AllowedPaths::new((!is_of_system).then_some(directory)),
             own_listeners: Arc::default(),
+            sandbox: true,
         }
     }
 
-    /// Returns the rules of a daemon with these listeners.
-    fn of_daemon(self, own_listeners: Arc<[ListenAddress]>) -> PathsConfig {
+    /// Returns the rules of a daemon with these listeners and this `sandbox`.
+    fn of_daemon(self, (own_listeners, sandbox): (Arc<[ListenAddress]>, bool)) -> PathsConfig {
         PathsConfig {
             own_listeners,
+            sandbox,
             ..self
         }
     }

@@ -71,7 +71,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     Some(Config {
         file: None,
         // Errors return only here, after everything was read, so that all are reported together.
-        paths: paths?.of_daemon(nbd::refuse_loops(&vm_tables, &mut vms, &listeners)),
+        paths: paths?.of_daemon(nbd::set_daemon(&vm_tables, &mut vms, &listeners, &daemon)),
         daemon: daemon?,
         control: control?,
         store: store?,
@@ -167,6 +167,7 @@ fn paths(field: &Field<'_>, context: &Context<'_>) -> Option<PathsConfig> {
         base: default.base,
         allowed: allowed?,
         own_listeners: default.own_listeners,
+        sandbox: default.sandbox,
     })
 }
 

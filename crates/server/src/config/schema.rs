@@ -106,6 +106,7 @@ name = "logs"
 limit = "40 MB/s"
 [[vm]]
 name = "a"
+device = "d"
 max_connections = 3
 [vm.objective]
 reservation = "120 IOPS @ 16 KiB"
@@ -149,6 +150,19 @@ seed = 7
 duration = "5 s"
 stall = "2 s"
 error = "EIO"
+[[device]]
+name = "r"
+kind = "nbd"
+[[vm]]
+name = "b"
+device = "r"
+[[vm.disk]]
+uri = "nbds://192.0.2.1/b"
+[vm.disk.tls]
+ca = "ca.pem"
+certificate = "client.pem"
+private_key = "client.key"
+server_name = "storage.example"
 "#;
 
     #[test]

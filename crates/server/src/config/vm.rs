@@ -153,6 +153,9 @@ fn confine(disk: &mut DiskConfig, paths: &PathsConfig) {
     disk.within = Some(paths.allowed.clone());
     if let Some(nbd) = &mut disk.nbd {
         nbd.own_listeners = paths.own_listeners.clone();
+        if let Some(tls) = &mut nbd.tls {
+            tls.is_confined = paths.sandbox;
+        }
     }
 }
 
@@ -320,7 +323,7 @@ fn disk(
     let kind = device.and_then(|device| devices[device].kind);
     let export = export(&mut section, field, vm, seen);
     let path = path(&mut section, kind, seen, base);
-    let nbd = nbd::read(&mut section, kind);
+    let nbd = nbd::read(&mut section, kind, base);
     let block_size = block_size(&mut section);
     let size = size(
         &mut section,

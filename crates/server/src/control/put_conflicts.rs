@@ -89,6 +89,17 @@ pub(super) fn disk_differences(
     if uri(old) != uri(disk) {
         all.push(differs(&at("uri"), uri(old), uri(disk)));
     }
+    let tls = |disk: &DiskConfig| match disk.nbd.as_ref().and_then(|nbd| nbd.tls.as_ref()) {
+        Some(tls) => {
+            let files = tls.files().map(|file| file.display().to_string());
+            let name = tls.server_name.iter().cloned();
+            files.chain(name).collect::<Vec<_>>().join(", ")
+        }
+        None => "none".to_owned(),
+    };
+    if tls(old) != tls(disk) {
+        all.push(differs(&at("tls"), tls(old), tls(disk)));
+    }
     let unflushed = |disk: &DiskConfig| match &disk.nbd {
         Some(nbd) => exact_bytes(nbd.unflushed),
         None => "none".to_owned(),

@@ -273,6 +273,7 @@ impl Loop {
             export: state.disk.export.clone(),
             size: state.disk.size,
             failed: state.disk.failure(),
+            unreachable: state.disk.medium.unreachable(),
             activation: state.disk.activation_state(),
             media: state.disk.media_state(),
             oldest_io: oldest.age(index),

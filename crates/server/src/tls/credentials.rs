@@ -52,9 +52,8 @@ pub fn check(config: &TlsConfig) -> Result<(), TlsFileError> {
     load(config).map(drop)
 }
 
-/// Returns a warning if users other than the daemon's can read the private key.
-pub fn exposed_key(config: &TlsConfig) -> Option<String> {
-    let path = &config.private_key;
+/// Returns a warning if users other than the daemon's can read a private key.
+pub fn exposed_key(path: &Path) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.mode();
     let (exposed, mode) = (mode & 0o004 != 0, mode & 0o777);
     exposed.then(|| {
@@ -114,7 +113,7 @@ pub(super) fn load(config: &TlsConfig) -> Result<Loaded, TlsFileError> {
     })
 }
 
-/// Reads the files of a client of the control API: the authorities that the daemon's certificate
+/// Reads the files of a client: the authorities that the server's certificate
 /// has to come from, and the client's own certificate and private key, if it has some.
 ///
 /// # Errors
@@ -337,24 +336,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let private_key = dir.path().join("server.key");
         write(&private_key, "").unwrap();
-        let config = TlsConfig {
-            certificate: dir.path().join("server.pem"),
-            private_key,
-            client_ca: None,
-            client_crl: None,
-            plain_exports: Vec::new(),
-            clients: Vec::new(),
-            place: None,
-        };
         for (mode, warned) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
-            set_permissions(&config.private_key, Permissions::from_mode(mode)).unwrap();
-            let warning = exposed_key(&config);
+            set_permissions(&private_key, Permissions::from_mode(mode)).unwrap();
+            let warning = exposed_key(&private_key);
             assert_eq!(warning.is_some(), warned, "{mode:o}");
             let names_it = warning.is_none_or(|text| text.contains(&format!("{mode:04o}")));
             assert!(names_it);
         }
         // A file that is missing is refused elsewhere.
-        std::fs::remove_file(&config.private_key).unwrap();
-        assert_eq!(exposed_key(&config), None);
+        std::fs::remove_file(&private_key).unwrap();
+        assert_eq!(exposed_key(&private_key), None);
     }
 }

@@ -16,6 +16,9 @@
 //! there are no such threads. The control API and the listeners of metrics have threads of their
 //! own: a flood of handshakes at a listener of NBD does not keep an operator out.
 //!
+//! For a disk on a server the daemon is the client (`relay`): a connector's thread shakes hands,
+//! and a tunnel does the rest on threads of disks.
+//!
 //! Sessions are not resumed, because a session that is resumed does not verify the client's
 //! certificate again, which may have been revoked.
 
@@ -23,6 +26,7 @@ mod access;
 mod clients;
 mod credentials;
 mod listeners;
+mod relay;
 mod threads;
 mod tunnel;
 
@@ -50,6 +54,8 @@ use credentials::Loaded;
 pub use credentials::{TlsFileError, check, client_config, exposed_key};
 pub use listeners::TlsOpenError;
 pub(crate) use listeners::{Configured, TlsListeners};
+pub(crate) use relay::{Credentials, Relay};
+pub use relay::{ServerTlsError, check_server};
 pub(crate) use threads::TlsThreads;
 
 /// TLS of a listener.
@@ -79,7 +85,7 @@ impl Current {
             revoked,
             authorities,
         } = credentials::load(&config)?;
-        if let Some(warning) = exposed_key(&config) {
+        if let Some(warning) = exposed_key(&config.private_key) {
             tracing::warn!("{warning}");
         }
         let generation = before.map_or(0, |before| before.generation + 1);

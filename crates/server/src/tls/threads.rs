@@ -27,6 +27,22 @@ const TUNNEL_THREADS_MAX: usize = 4;
 /// threads that are late.
 const FINISH: Duration = Duration::from_secs(1).saturating_add(tunnel::LINGER);
 
+/// Starts `threads` threads with this name, confined if `is_confined`.
+pub(super) fn runtime(name: &str, threads: usize, is_confined: bool) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).thread_name(name);
+    if is_confined {
+        builder.on_thread_start(|| sandbox::confine(ThreadKind::Tls));
+    }
+    builder.enable_all().build()
+}
+
+/// Number of threads that encrypt and decrypt: one for each processor, within a bound.
+pub(super) fn tunnel_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    processors.min(TUNNEL_THREADS_MAX)
+}
+
 /// Threads for TLS of all listeners.
 #[derive(Debug)]
 pub(crate) struct TlsThreads {
@@ -43,18 +59,9 @@ impl TlsThreads {
     /// # Errors
     /// If a thread cannot be started.
     pub(crate) fn start(is_confined: bool) -> io::Result<TlsThreads> {
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let runtime = |name: &str, threads| {
-            let mut builder = Builder::new_multi_thread();
-            builder.worker_threads(threads).thread_name(name);
-            if is_confined {
-                builder.on_thread_start(|| sandbox::confine(ThreadKind::Tls));
-            }
-            builder.enable_all().build()
-        };
         Ok(TlsThreads {
-            handshakes: Some(runtime("tls handshake", 1)?),
-            tunnels: Some(runtime("tls", processors.min(TUNNEL_THREADS_MAX))?),
+            handshakes: Some(runtime("tls handshake", 1, is_confined)?),
+            tunnels: Some(runtime("tls", tunnel_threads(), is_confined)?),
             open: watch::Sender::new(0),
         })
     }
@@ -87,7 +94,7 @@ impl TlsThreads {
         let run = async move {
             let _counted = (counted, registered);
             let tunnel = TcpStream::from_std(tcp)
-                .and_then(|tcp| Ok(Tunnel::new(tls, tcp, UnixStream::from_std(local)?)));
+                .and_then(|tcp| Ok(Tunnel::new(tls.into(), tcp, UnixStream::from_std(local)?)));
             let ended = match tunnel {
                 Ok(tunnel) => tunnel.run(closed, withdrawn).await,
                 Err(error) => Err(tunnel::Cut::Io(error)),

@@ -1,8 +1,9 @@
-//! Transport of one connection between a client, over TLS, and an event loop, over a unix socket.
+//! Transport of one connection between a peer, over TLS, and an event loop, over a unix socket. The
+//! peer is a client of a listener, or the server of a disk.
 //!
 //! ```text
 //!            read_tls              try_write
-//!   client ------------> plain text ------------> event loop     nothing is read from the client
+//!    peer  ------------> plain text ------------> event loop     nothing is read from the peer
 //!    (TCP)                                     (unix socket)      while plain text waits
 //!           <------------ records <--------------                nothing is read from the loop
 //!             write_tls            try_read                       while records wait
@@ -11,13 +12,13 @@
 //! So each side has to wait for the other, as on a socket between them, and a connection holds a
 //! bounded amount of memory: 64 KiB of records and what was decrypted of one.
 //!
-//! - If the client sends `close_notify`, the loop reads an end of file behind all that was sent,
+//! - If the peer sends `close_notify`, the loop reads an end of file behind all that was sent,
 //!   and its replies still go out.
-//! - If the client closes TCP without it (truncation), or breaks a rule of TLS, the loop's socket
+//! - If the peer closes TCP without it (truncation), or breaks a rule of TLS, the loop's socket
 //!   is closed, and nothing is answered any more.
-//! - If the client sends records without content for long, such as changes of keys, it is cut off:
+//! - If the peer sends records without content for long, such as changes of keys, it is cut off:
 //!   they take processor time, and hold nothing up that could slow them down.
-//! - If the client loses its right to the connection, because its certificate is revoked, both
+//! - If a client loses its right to the connection, because its certificate is revoked, both
 //!   sockets are closed at once.
 //! - If the loop closes its end, what it has sent goes out, then `close_notify`, within [`LINGER`].
 
@@ -26,7 +27,7 @@ use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::pin::pin;
 use std::time::Duration;
 
-use rustls::ServerConnection;
+use rustls::Connection;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
@@ -66,22 +67,22 @@ pub(super) enum Cut {
 
 /// Transport of one connection.
 pub(super) struct Tunnel {
-    tls: ServerConnection,
+    tls: Connection,
     tcp: TcpStream,
     local: UnixStream,
     /// Plain text waits for the loop.
     waits: bool,
-    /// Bytes that the client has sent since its last plain text.
+    /// Bytes that the peer has sent since its last plain text.
     empty_bytes: usize,
-    /// The client sends nothing more, or nothing that the loop would take.
-    client_ended: bool,
+    /// The peer sends nothing more, or nothing that the loop would take.
+    peer_ended: bool,
     /// The loop sends nothing more, and `close_notify` is among the records.
     loop_ended: bool,
 }
 
 impl Tunnel {
     /// Makes a tunnel of a connection whose handshake is done.
-    pub(super) fn new(mut tls: ServerConnection, tcp: TcpStream, local: UnixStream) -> Tunnel {
+    pub(super) fn new(mut tls: Connection, tcp: TcpStream, local: UnixStream) -> Tunnel {
         // `send` bounds the records itself.
         tls.set_buffer_limit(None);
         Tunnel {
@@ -90,7 +91,7 @@ impl Tunnel {
             local,
             waits: false,
             empty_bytes: 0,
-            client_ended: false,
+            peer_ended: false,
             loop_ended: false,
         }
     }
@@ -123,7 +124,7 @@ impl Tunnel {
                         () = tokio::task::yield_now() => {}
                     }
                     steps = 0;
-                    // A client that goes on sending keeps the tunnel from waiting below.
+                    // A peer that goes on sending keeps the tunnel from waiting below.
                     if deadline.is_none() && closed.try_recv() == Err(TryRecvError::Closed) {
                         deadline = Some(Instant::now() + LINGER);
                     }
@@ -135,7 +136,7 @@ impl Tunnel {
             if self.loop_ended && !self.tls.wants_write() {
                 return Ok(());
             }
-            if self.client_ended && !self.waits && !shut_down {
+            if self.peer_ended && !self.waits && !shut_down {
                 shut_down = true;
                 // The loop may have closed its end already.
                 let _ = self.local.shutdown().await;
@@ -152,10 +153,10 @@ impl Tunnel {
     /// Waits until a socket can do what the tunnel waits for.
     async fn ready(&self) -> io::Result<()> {
         let records_wait = self.tls.wants_write();
-        let of_client = interest(!self.client_ended && !self.waits, records_wait);
+        let of_peer = interest(!self.peer_ended && !self.waits, records_wait);
         let of_loop = interest(!self.loop_ended && !records_wait, self.waits);
-        let client = async {
-            match of_client {
+        let peer = async {
+            match of_peer {
                 Some(interest) => self.tcp.ready(interest).await.map(drop),
                 None => std::future::pending().await,
             }
@@ -167,7 +168,7 @@ impl Tunnel {
             }
         };
         tokio::select! {
-            ready = client => ready,
+            ready = peer => ready,
             ready = event_loop => ready,
         }
     }
@@ -179,17 +180,17 @@ impl Tunnel {
         Ok(received || sent)
     }
 
-    /// Moves bytes from the client to the loop.
+    /// Moves bytes from the peer to the loop.
     fn receive(&mut self) -> Result<bool, Cut> {
         let delivered = self.deliver();
-        if self.waits || self.client_ended {
+        if self.waits || self.peer_ended {
             return Ok(delivered);
         }
         match self.tls.read_tls(&mut Socket(&self.tcp)) {
             Ok(0) => {
                 // The end that came with the last bytes of the handshake was in order.
                 let in_order = self.tls.reader().fill_buf().is_ok();
-                self.client_ended = in_order;
+                self.peer_ended = in_order;
                 return if in_order {
                     Ok(true)
                 } else {
@@ -202,13 +203,13 @@ impl Tunnel {
         }
         match self.tls.process_new_packets() {
             Ok(state) => {
-                self.client_ended = state.peer_has_closed();
+                self.peer_ended = state.peer_has_closed();
                 if state.plaintext_bytes_to_read() > 0 {
                     self.empty_bytes = 0;
                 }
             }
             Err(error) => {
-                // The alert that says why; the client may be gone.
+                // The alert that says why; the peer may be gone.
                 let _ = self.tls.write_tls(&mut Socket(&self.tcp));
                 return Err(Cut::Rule(error));
             }
@@ -240,17 +241,17 @@ impl Tunnel {
                     self.waits = true;
                     return moved;
                 }
-                // The loop has closed its end: what the client sends is for nobody.
+                // The loop has closed its end: what the peer sends is for nobody.
                 Err(_) => {
                     reader.consume(len);
-                    self.client_ended = true;
+                    self.peer_ended = true;
                 }
             }
             moved = true;
         }
     }
 
-    /// Moves bytes from the loop to the client.
+    /// Moves bytes from the loop to the peer.
     fn send(&mut self) -> Result<bool, Cut> {
         let mut moved = self.flush()?;
         if self.tls.wants_write() || self.loop_ended {
@@ -267,10 +268,10 @@ impl Tunnel {
                         .expect("records have no bound");
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Closed; with an error if it left bytes of the client unread.
+                // Closed; with an error if it left bytes of the peer unread.
                 Ok(_) | Err(_) => {
                     self.loop_ended = true;
-                    self.client_ended = true;
+                    self.peer_ended = true;
                     self.waits = false;
                     self.tls.send_close_notify();
                 }
@@ -284,7 +285,7 @@ impl Tunnel {
         Ok(moved)
     }
 
-    /// Sends records as far as the client takes them.
+    /// Sends records as far as the peer takes them.
     fn flush(&mut self) -> Result<bool, Cut> {
         let mut moved = false;
         while self.tls.wants_write() {
@@ -314,7 +315,7 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Socket of a client, for calls that do not wait.
+/// Socket of a peer, for calls that do not wait.
 struct Socket<'a>(&'a TcpStream);
 
 impl Read for Socket<'_> {
@@ -338,7 +339,7 @@ impl Write for Socket<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::{TcpListener as StdTcpListener, TcpStream as StdTcpStream};
     use std::os::unix::net::UnixStream as StdUnixStream;
     use std::sync::Arc;
@@ -346,7 +347,7 @@ mod tests {
     use rustls::crypto::{CryptoProvider, ring};
     use rustls::pki_types::{PrivateKeyDer, ServerName};
     use rustls::{
-        ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
+        ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
         SupportedCipherSuite, Tls13CipherSuite,
     };
 
@@ -370,7 +371,7 @@ mod tests {
 
     /// Sockets of a client and of a server between which a handshake was done. The server's keys
     /// are short-lived.
-    fn connected(
+    pub(in crate::tls) fn connected(
         records: u64,
     ) -> (
         StreamOwned<ClientConnection, StdTcpStream>,
@@ -441,7 +442,7 @@ mod tests {
         tcp.set_nonblocking(true).expect("a socket");
         local.set_nonblocking(true).expect("a socket");
         let tunnel = Tunnel::new(
-            tls,
+            tls.into(),
             TcpStream::from_std(tcp).expect("a socket"),
             UnixStream::from_std(local).expect("a socket"),
         );

@@ -48,6 +48,7 @@ fn refusal(socket: &Path, export: &str) -> String {
                         assert!(n > 0, "closed without a word");
                         input.extend_from_slice(&piece[..n]);
                     }
+                    Progress::StartTls => unreachable!("TLS is not required"),
                     Progress::Send => {
                         stream.write_all(handshake.output()).unwrap();
                         handshake.consume_output(handshake.output().len());

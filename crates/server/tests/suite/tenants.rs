@@ -72,6 +72,7 @@ fn is_offered(server: &Server, export: &str) -> bool {
                     Ok(n) => input.extend_from_slice(&piece[..n]),
                 }
             }
+            Progress::StartTls => unreachable!("TLS is not required"),
             Progress::Send => {
                 stream.write_all(handshake.output()).unwrap();
                 let n = handshake.output().len();

@@ -94,6 +94,7 @@ pub(crate) fn nbd_refusal(server: &Server) -> Option<String> {
                 assert!(n > 0, "it says why");
                 input.extend_from_slice(&piece[..n]);
             }
+            Progress::StartTls => unreachable!("TLS is not required"),
             Progress::Send => {
                 stream.write_all(handshake.output()).unwrap();
                 let n = handshake.output().len();

@@ -1,7 +1,7 @@
 //! Files that `tidegate serve` would refuse until they or the configuration change, or warn of.
 
 use tidegate_server::backing::inspect;
-use tidegate_server::config::{Config, Diagnostic, ListenAddress};
+use tidegate_server::config::{Config, Diagnostic, ListenAddress, NbdTlsConfig};
 use tidegate_server::listener::check_owner;
 use tidegate_server::tls;
 
@@ -58,7 +58,8 @@ fn owners(config: &Config) -> Vec<Diagnostic> {
     refused.collect()
 }
 
-/// Returns an error for each listener whose files of TLS `serve` would refuse.
+/// Returns an error for each listener, and each disk on a server, whose files of TLS `serve` would
+/// refuse.
 fn tls_files(config: &Config) -> Vec<Diagnostic> {
     let refused = config.tls().filter_map(|(field, tls)| {
         let error = tls::check(tls).err()?;
@@ -68,13 +69,31 @@ fn tls_files(config: &Config) -> Vec<Diagnostic> {
         refusal.place = tls.place.clone();
         Some(refusal)
     });
-    refused.collect()
+    let to_servers = disk_tls(config).filter_map(|(field, tls)| {
+        let error = tls::check_server(tls).err()?;
+        let mut refusal = Diagnostic::error(error.to_string())
+            .located_at(field, &(0..0))
+            .allowing(error.help());
+        refusal.place = tls.place.clone();
+        Some(refusal)
+    });
+    refused.chain(to_servers).collect()
+}
+
+/// Iterates over the TLS of all disks on servers, each with its place in words.
+fn disk_tls(config: &Config) -> impl Iterator<Item = (String, &NbdTlsConfig)> {
+    let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    disks.filter_map(|(vm, disk)| {
+        let tls = disk.nbd.as_ref()?.tls.as_ref()?;
+        let field = format!("vm {:?}: export {:?}: tls", vm.name, disk.export);
+        Some((field, tls))
+    })
 }
 
 /// Returns a warning for each private key that every user can read.
 pub(super) fn exposed_keys(config: &Config) -> Vec<Diagnostic> {
     let exposed = config.tls().filter_map(|(field, tls)| {
-        let what = tls::exposed_key(tls)?;
+        let what = tls::exposed_key(&tls.private_key)?;
         let help = format!("chmod 600 {}", tls.private_key.display());
         Some(warning(
             format!("{field}.private_key"),
@@ -83,5 +102,16 @@ pub(super) fn exposed_keys(config: &Config) -> Vec<Diagnostic> {
             &tls.place,
         ))
     });
-    exposed.collect()
+    let of_disks = disk_tls(config).filter_map(|(field, tls)| {
+        let key = tls.private_key()?;
+        let what = tls::exposed_key(key)?;
+        let help = format!("chmod 600 {}", key.display());
+        Some(warning(
+            format!("{field}.private_key"),
+            what,
+            help,
+            &tls.place,
+        ))
+    });
+    exposed.chain(of_disks).collect()
 }

@@ -32,6 +32,7 @@ impl Disk {
             disk.input.drain(..used);
             match progress {
                 Progress::NeedMore(_) => disk.receive().expect("the server answers"),
+                Progress::StartTls => unreachable!("TLS is not required"),
                 Progress::Send => {
                     disk.stream.write_all(handshake.output()).expect("taken");
                     let n = handshake.output().len();

@@ -11,11 +11,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, SockAddr, Socket, Type};
-use tidegate_nbd::client::{Address, ClientError, Handshake, Negotiated, Progress, Wishes};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use tidegate_nbd::client::{
+    Address, ClientError, Handshake, Negotiated, Progress, Wishes, encode_disconnect,
+};
 
-use crate::config::{ListenAddress, NbdConfig};
+use crate::config::{ListenAddress, NbdConfig, NbdTlsConfig};
 use crate::ring::{Wake, sys};
+use crate::tls::{Credentials, Relay, ServerTlsError};
 
 /// Time for a TCP connection, and for each message of the handshake.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,14 +30,50 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// sent again on the next connection: so it is not too short.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(120);
 
+/// Time for the last message of a connection over TLS to leave this host.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+
 /// Connection whose handshake is over.
 #[derive(Debug)]
 pub(super) struct Connected {
     /// Socket for the ring.
     pub(super) socket: OwnedFd,
-    /// Another descriptor of it, for the last message.
-    pub(super) spare: File,
+    pub(super) spare: Spare,
     pub(super) negotiated: Negotiated,
+}
+
+/// Other descriptor and transport of a connection whose socket is in the ring. Dropped, it ends the
+/// connection once that socket is closed.
+#[derive(Debug)]
+pub(super) struct Spare {
+    /// Another descriptor of the socket.
+    file: File,
+    /// Transport over TLS.
+    relay: Option<Relay>,
+}
+
+impl Spare {
+    /// Breaks a connection off whose socket has left the ring: what the server has not received is
+    /// discarded. May block; must not be called on an event loop.
+    pub(super) fn cut(self) {
+        // Unix sockets ignore it: the server can read at once what was sent to one.
+        let _ = SockRef::from(&self.file).set_linger(Some(Duration::ZERO));
+        drop(self.file);
+        if let Some(relay) = self.relay {
+            relay.cut();
+        }
+    }
+
+    /// Takes leave of the server, which may wait for that before it ends in order. The socket has
+    /// left the ring, between two requests. May block; must not be called on an event loop.
+    pub(super) fn take_leave(mut self) {
+        // The server sends no answer to a disconnect.
+        let _ = self.file.write_all(&encode_disconnect());
+        drop(self.file);
+        if let Some(relay) = self.relay {
+            relay.finish(LEAVE_WITHIN);
+        }
+    }
 }
 
 /// Reason why there is no connection.
@@ -46,6 +85,9 @@ pub enum ConnectError {
     /// The server broke the protocol, or refused the export.
     #[error("the handshake failed: {0}")]
     Handshake(#[from] ClientError),
+    /// TLS failed, or its files are not what they should be.
+    #[error("TLS: {0}")]
+    Tls(#[from] ServerTlsError),
     /// The server is the daemon that is to be its client.
     #[error("this is a listener of this daemon ({0}): the disk would be its own server")]
     Loop(String),
@@ -69,6 +111,8 @@ impl Arrivals {
 
 /// Order to connect, with whom to tell of the result.
 struct Order {
+    /// Connection that is broken off first.
+    before: Option<Spare>,
     disk: u32,
     arrivals: Arc<Arrivals>,
     wake: Arc<Wake>,
@@ -92,6 +136,9 @@ impl Connector {
         let (outbox, results) = channel();
         let connect_all = move || {
             for order in inbox {
+                if let Some(before) = order.before {
+                    before.cut();
+                }
                 if outbox.send(connect(&config)).is_err() {
                     return;
                 }
@@ -104,9 +151,17 @@ impl Connector {
         Ok(Connector { orders, results })
     }
 
-    /// Orders a connection. The disk with this index of the loop is called when there is a result.
-    pub(super) fn order(&self, disk: u32, arrivals: &Arc<Arrivals>, wake: &Arc<Wake>) {
+    /// Orders a connection, once the one `before` is broken off. The disk with this index of the
+    /// loop is called when there is a result.
+    pub(super) fn order(
+        &self,
+        before: Option<Spare>,
+        disk: u32,
+        arrivals: &Arc<Arrivals>,
+        wake: &Arc<Wake>,
+    ) {
         let order = Order {
+            before,
             disk,
             arrivals: arrivals.clone(),
             wake: wake.clone(),
@@ -124,24 +179,70 @@ impl Connector {
 /// Connects to a server and opens the export. Blocks.
 ///
 /// # Errors
-/// Fails if no server is there, or it does not serve the export, or it is this daemon.
+/// Fails if no server is there, or it does not serve the export, or it is this daemon, or TLS is
+/// required and one side refuses the other.
 pub(super) fn connect(config: &NbdConfig) -> Result<Connected, ConnectError> {
-    let socket = match &config.uri.address {
-        Address::Unix(path) => connect_unix(Path::new(path), &config.own_listeners)?,
-        Address::Tcp { host, port } => connect_tcp(host, *port, &config.own_listeners)?,
+    let until = || Instant::now() + HANDSHAKE_TIMEOUT;
+    let handshake = Handshake::new(&config.uri.export, Wishes::default());
+    let socket = match (&config.uri.address, &config.tls) {
+        (Address::Unix(path), _) => connect_unix(Path::new(path), &config.own_listeners)?.into(),
+        (Address::Tcp { host, port }, None) => {
+            connect_tcp(host, *port, &config.own_listeners)?.into()
+        }
+        (Address::Tcp { host, port }, Some(tls)) => {
+            // Read again each time: a certificate may have been renewed.
+            let credentials = Credentials::load(tls, host)?;
+            let tcp = connect_tcp(host, *port, &config.own_listeners)?;
+            let stream = Timed::new(tcp, until());
+            return over_tls(stream, handshake, &credentials, config, tls);
+        }
     };
-    let mut spare = File::from(socket.try_clone()?);
-    let negotiated = shake_hands(&mut spare, &config.uri.export)?;
+    let socket: OwnedFd = socket;
+    let file = File::from(socket.try_clone()?);
+    let mut stream = Timed::new(file, until());
+    let negotiated = shake_hands(&mut stream, handshake)?;
+    let file = stream.stream;
     Ok(Connected {
         socket,
-        spare,
+        spare: Spare { file, relay: None },
+        negotiated,
+    })
+}
+
+/// Goes on with a connection over TLS, which comes before anything else.
+fn over_tls(
+    mut stream: Timed<TcpStream>,
+    mut handshake: Handshake,
+    credentials: &Credentials,
+    config: &NbdConfig,
+    tls: &NbdTlsConfig,
+) -> Result<Connected, ConnectError> {
+    handshake = handshake.require_tls();
+    match negotiate(&mut stream, &mut handshake)? {
+        None => {}
+        Some(_) => unreachable!("nothing is opened without TLS"),
+    }
+    let mut session = credentials.shake_hands(&mut stream)?;
+    handshake.tls_established();
+    let mut text = rustls::Stream::new(&mut session, &mut stream);
+    let negotiated = match shake_hands(&mut text, handshake) {
+        Err(ConnectError::Io(error)) => return Err(credentials.explain(error).into()),
+        other => other?,
+    };
+    let (server, is_confined) = (config.uri.to_string(), tls.is_confined);
+    let (socket, relay) = Relay::start(session, stream.stream, server, is_confined)?;
+    let file = File::from(socket.try_clone()?);
+    let relay = Some(relay);
+    Ok(Connected {
+        socket,
+        spare: Spare { file, relay },
         negotiated,
     })
 }
 
 /// Connects over a unix socket, without a wait for room in the server's queue: one that hangs makes
 /// none.
-fn connect_unix(path: &Path, own: &[ListenAddress]) -> Result<OwnedFd, ConnectError> {
+fn connect_unix(path: &Path, own: &[ListenAddress]) -> Result<UnixStream, ConnectError> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.connect(&SockAddr::unix(path)?).map_err(|error| {
@@ -169,10 +270,10 @@ fn connect_unix(path: &Path, own: &[ListenAddress]) -> Result<OwnedFd, ConnectEr
     }
     stream.set_read_timeout(Some(STEP_TIMEOUT))?;
     stream.set_write_timeout(Some(STEP_TIMEOUT))?;
-    Ok(stream.into())
+    Ok(stream)
 }
 
-fn connect_tcp(host: &str, port: u16, own: &[ListenAddress]) -> Result<OwnedFd, ConnectError> {
+fn connect_tcp(host: &str, port: u16, own: &[ListenAddress]) -> Result<TcpStream, ConnectError> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in (host, port).to_socket_addrs()? {
         let stream = match TcpStream::connect_timeout(&address, STEP_TIMEOUT) {
@@ -189,7 +290,7 @@ fn connect_tcp(host: &str, port: u16, own: &[ListenAddress]) -> Result<OwnedFd, 
         sys::keep_tcp_alive(stream.as_fd(), GIVEN_UP_AFTER)?;
         stream.set_read_timeout(Some(STEP_TIMEOUT))?;
         stream.set_write_timeout(Some(STEP_TIMEOUT))?;
-        return Ok(stream.into());
+        return Ok(stream);
     }
     Err(failed.into())
 }
@@ -210,6 +311,45 @@ fn own_listener(peer: SocketAddr, local: SocketAddr, own: &[ListenAddress]) -> O
     })
 }
 
+/// Stream whose calls fail once the time for the whole handshake is over: a server that sends a
+/// byte now and then keeps to the time of each step.
+struct Timed<S> {
+    stream: S,
+    until: Instant,
+}
+
+impl<S> Timed<S> {
+    fn new(stream: S, until: Instant) -> Timed<S> {
+        Timed { stream, until }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if Instant::now() > self.until {
+            let what = format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        Ok(())
+    }
+}
+
+impl<S: Read> Read for Timed<S> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.check()?;
+        self.stream.read(to).map_err(in_words)
+    }
+}
+
+impl<S: Write> Write for Timed<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.check()?;
+        self.stream.write(bytes).map_err(in_words)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// Returns the error of a step of the handshake; a time-out of the socket has another one's words.
 fn in_words(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock {
@@ -219,32 +359,43 @@ fn in_words(error: io::Error) -> io::Error {
     error
 }
 
-fn shake_hands(stream: &mut File, export: &str) -> Result<Negotiated, ConnectError> {
-    let until = Instant::now() + HANDSHAKE_TIMEOUT;
-    let mut handshake = Handshake::new(export, Wishes::default());
+/// Opens the export on a connection whose bytes are the protocol's from now on.
+fn shake_hands(
+    stream: &mut (impl Read + Write),
+    mut handshake: Handshake,
+) -> Result<Negotiated, ConnectError> {
+    let negotiated = negotiate(stream, &mut handshake)?;
+    Ok(negotiated.expect("TLS begins once"))
+}
+
+/// Exchanges messages until transmission or TLS begins; `None` for TLS.
+fn negotiate(
+    stream: &mut (impl Read + Write),
+    handshake: &mut Handshake,
+) -> Result<Option<Negotiated>, ConnectError> {
     let (mut input, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
+        // After TLS the first message is the client's.
+        if !handshake.output().is_empty() {
+            stream.write_all(handshake.output())?;
+            let n = handshake.output().len();
+            handshake.consume_output(n);
+        }
         let (used, progress) = handshake.handle(&input)?;
         input.drain(..used);
         match progress {
             Progress::NeedMore(_) => {
-                if Instant::now() > until {
-                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-                }
-                let n = stream.read(&mut buffer).map_err(in_words)?;
+                let n = stream.read(&mut buffer)?;
                 if n == 0 {
                     return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
                 }
                 input.extend_from_slice(&buffer[..n]);
             }
-            Progress::Send => {
-                stream.write_all(handshake.output()).map_err(in_words)?;
-                let n = handshake.output().len();
-                handshake.consume_output(n);
-            }
+            Progress::Send => {}
+            Progress::StartTls => return Ok(None),
             Progress::Ready(negotiated) => {
                 return match input.is_empty() {
-                    true => Ok(negotiated),
+                    true => Ok(Some(negotiated)),
                     false => Err(ClientError::Malformed("bytes behind the handshake").into()),
                 };
             }

@@ -21,9 +21,7 @@ mod terms;
 mod tests;
 mod wire;
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -31,7 +29,7 @@ use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_nbd::NbdError;
 use tidegate_nbd::client::recovery::{Ask, Change, Export, Failure, Operation as Does};
-use tidegate_nbd::client::{Address, NbdUri, encode_disconnect};
+use tidegate_nbd::client::{Address, NbdUri};
 
 use super::OpenError;
 use super::error_state::ErrorState;
@@ -42,7 +40,7 @@ use crate::log_limit::SERVER_LOST;
 use crate::ring::{Completion, Ring};
 
 pub use connector::ConnectError;
-use connector::{Arrivals, Connected, Connector};
+use connector::{Arrivals, Connected, Connector, Spare};
 use memory::Buffers;
 use terms::Needs;
 use wire::{Broken, Wire};
@@ -108,10 +106,10 @@ impl Drop for Claim {
 enum Link {
     /// Connected when the disk was opened, and not in the ring yet.
     Opened(Connected),
-    /// In the ring; the other descriptor is for the last message.
-    Up(Wire, File),
-    /// Left the ring, for good.
-    Detached(File),
+    /// In the ring.
+    Up(Wire, Spare),
+    /// Left the ring, for good, between two requests.
+    Detached(Spare),
     /// No connection, and none is needed.
     Idle,
     /// The connector is at work.
@@ -129,6 +127,11 @@ pub(crate) struct NbdBacking {
     export: Export,
     buffers: Buffers,
     link: Link,
+    /// Connection that was broken off. It must be over before the next one begins, or another disk
+    /// may have the export.
+    broken: Option<Spare>,
+    /// Reason why the last attempt to connect failed; `None` while there is a connection.
+    unreachable: Option<String>,
     connector: Connector,
     errors: ErrorState,
     /// Time to wait before the next attempt to connect; 0 after a connection that worked.
@@ -189,11 +192,8 @@ impl NbdBacking {
             uri: uri.clone(),
             what,
         };
-        nbd.check_socket(config)
-            .map_err(|source| OpenError::NotAllowed {
-                path: nbd.socket().map(Path::to_owned).unwrap_or_default(),
-                source,
-            })?;
+        let checked = nbd.check_paths(config);
+        checked.map_err(|(path, source)| OpenError::NotAllowed { path, source })?;
         let claim = if config.read_only {
             None
         } else {
@@ -218,6 +218,8 @@ impl NbdBacking {
             export: Export::new(nbd.unflushed),
             buffers,
             link: Link::Opened(connected),
+            broken: None,
+            unreachable: None,
             connector: Connector::start(nbd.clone()).map_err(no_thread)?,
             errors: ErrorState::new(uri.clone()),
             delay: Nanos::ZERO,
@@ -281,7 +283,9 @@ impl NbdBacking {
         match self.link {
             Link::Waiting(until) if port.now < until => {}
             Link::Idle | Link::Waiting(_) => {
-                self.connector.order(port.disk, &ios.arrivals, port.wake);
+                let before = self.broken.take();
+                self.connector
+                    .order(before, port.disk, &ios.arrivals, port.wake);
                 self.link = Link::Connecting;
             }
             _ => {}
@@ -352,6 +356,9 @@ impl NbdBacking {
             self.delay = Nanos::ZERO;
         }
         drop(port.ring.remove_file(wire.entry));
+        if let Link::Up(_, spare) = std::mem::replace(&mut self.link, Link::Idle) {
+            self.broken = Some(spare);
+        }
         self.export.cut();
         self.away_since.get_or_insert(port.now);
         if std::mem::take(&mut self.memory_is_gone) {
@@ -394,6 +401,7 @@ impl NbdBacking {
                 if self.away_since.is_none() || self.delay < DELAY_MAX {
                     self.log_away(&error.to_string());
                 }
+                self.unreachable = Some(error.to_string());
                 self.away_since.get_or_insert(port.now);
                 // Not at once, as after a cut.
                 self.delay = self.delay.max(DELAY_MIN);
@@ -408,6 +416,7 @@ impl NbdBacking {
         match port.ring.add_file(socket) {
             Ok(entry) => {
                 self.link = Link::Up(Wire::new(entry), spare);
+                self.unreachable = None;
                 self.succeeded = 0;
                 self.answered = port.now;
             }
@@ -589,9 +598,11 @@ impl Backing for NbdBacking {
                 let is_whole = wire.is_between_requests();
                 // Closing a socket does not block.
                 drop(ring.remove_file(wire.entry));
-                match is_whole {
-                    true => Link::Detached(spare),
-                    false => Link::Idle,
+                if is_whole {
+                    Link::Detached(spare)
+                } else {
+                    self.broken = Some(spare);
+                    Link::Idle
                 }
             }
             _ => Link::Idle,
@@ -631,6 +642,11 @@ impl Backing for NbdBacking {
         self.errors.failed.clone()
     }
 
+    fn unreachable(&self) -> Option<String> {
+        let why = self.unreachable.as_ref()?;
+        Some(format!("its server cannot be reached: {why}"))
+    }
+
     fn resize_work(&self, _: u64) -> Result<ResizeWork, String> {
         Err(
             "its server decides on the size of its export: resize it there, then remove and add \
@@ -645,15 +661,21 @@ impl Backing for NbdBacking {
 }
 
 impl Drop for NbdBacking {
-    /// Takes leave of the server, which may wait for that before it ends in order.
+    /// Ends the connections. Whoever opens the export next must not find its writes overtaken by
+    /// those of a connection that was broken off.
     fn drop(&mut self) {
-        let spare = match &mut self.link {
-            Link::Opened(connected) => &mut connected.spare,
-            Link::Up(wire, spare) if wire.is_between_requests() => spare,
-            Link::Detached(spare) => spare,
-            _ => return,
-        };
-        // The server sends no answer to a disconnect.
-        let _ = spare.write_all(&encode_disconnect());
+        if let Some(broken) = self.broken.take() {
+            broken.cut();
+        }
+        match std::mem::replace(&mut self.link, Link::Idle) {
+            Link::Opened(Connected { socket, spare, .. }) => {
+                drop(socket);
+                spare.take_leave();
+            }
+            Link::Up(wire, spare) if wire.is_between_requests() => spare.take_leave(),
+            Link::Up(_, spare) => spare.cut(),
+            Link::Detached(spare) => spare.take_leave(),
+            _ => {}
+        }
     }
 }

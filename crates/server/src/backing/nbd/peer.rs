@@ -56,7 +56,9 @@ pub(super) fn config_of(socket: &Path) -> NbdConfig {
         uri: NbdUri {
             address: Address::Unix(socket.display().to_string()),
             export: String::new(),
+            tls: false,
         },
+        tls: None,
         unflushed: UNFLUSHED,
         own_listeners: Arc::default(),
     }

@@ -119,13 +119,55 @@ pub(in crate::config) const URI: KeyInfo = KeyInfo::new(
     "uri",
     KeyKind::Form(&TextForm {
         what: "text",
-        pattern: "^nbd(\\+unix)?://",
+        pattern: "^(nbds?|nbd\\+unix)://",
     }),
     KeyDefault::Unset(""),
-    "NBD URI of the export that has the bytes: `nbd+unix:///EXPORT?socket=PATH` or \
-     `nbd://HOST:PORT/EXPORT`; needed on an nbd device, not on others \
-     ([remote-disks.md](remote-disks.md))",
+    "NBD URI of the export that has the bytes: `nbd+unix:///EXPORT?socket=PATH`, \
+     `nbds://HOST:PORT/EXPORT` with `tls`, or `nbd://HOST:PORT/EXPORT` in plain text; needed on an \
+     nbd device, not on others ([remote-disks.md](remote-disks.md))",
 );
+/// TLS to a server.
+pub(in crate::config) const SERVER_TLS: KeyInfo = KeyInfo::new(
+    "tls",
+    KeyKind::Table(&DISK_TLS),
+    KeyDefault::Unset("no TLS"),
+    "TLS to the server of a `uri` that begins with `nbds://` (below)",
+);
+/// Authorities of a server's certificate.
+pub(in crate::config) const SERVER_CA: KeyInfo = KeyInfo::new(
+    "ca",
+    KeyKind::Path,
+    KeyDefault::Required("the server's authority: ca = \"tls/ca.pem\""),
+    "PEM file with the authorities that the server's certificate has to come from",
+);
+/// Certificate that a server sees.
+pub(in crate::config) const OWN_CERTIFICATE: KeyInfo = KeyInfo::new(
+    "certificate",
+    KeyKind::Path,
+    KeyDefault::Unset("none is shown"),
+    "PEM file with the certificate that the server is shown, and the intermediate ones behind it; \
+     needs `private_key`",
+);
+/// Private key of the certificate that a server sees.
+pub(in crate::config) const OWN_PRIVATE_KEY: KeyInfo = KeyInfo::new(
+    "private_key",
+    KeyKind::Path,
+    KeyDefault::Unset(""),
+    "PEM file with its private key, not encrypted; keep it at mode 0600",
+);
+/// Name in a server's certificate.
+pub(in crate::config) const SERVER_NAME: KeyInfo = KeyInfo::new(
+    "server_name",
+    KeyKind::Text,
+    KeyDefault::Unset("the host of `uri`"),
+    "DNS name or IP address that the server's certificate has to be for",
+);
+
+/// `[vm.disk.tls]`
+pub(in crate::config) const DISK_TLS: SectionInfo = SectionInfo {
+    name: "vm.disk.tls",
+    keys: &[SERVER_CA, OWN_CERTIFICATE, OWN_PRIVATE_KEY, SERVER_NAME],
+};
 /// Room for changes that are not durable. At least the longest request, so that each fits.
 pub(in crate::config) const UNFLUSHED: KeyInfo = KeyInfo::number(
     "unflushed",
@@ -194,6 +236,7 @@ pub(in crate::config) const DISK: SectionInfo = SectionInfo {
         EXPORT,
         PATH,
         URI,
+        SERVER_TLS,
         UNFLUSHED,
         BLOCK_SIZE,
         SIZE,

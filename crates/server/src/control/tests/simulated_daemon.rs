@@ -184,6 +184,7 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
         export: disk.export.clone(),
         size: disk.size.expect("told"),
         failed: None,
+        unreachable: None,
         activation: None,
         media: None,
         oldest_io: None,

@@ -111,6 +111,7 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
                 export: disk.export.clone(),
                 size_bytes: disk.size,
                 failed: disk.failed.clone(),
+                unreachable: disk.unreachable.clone(),
                 inactive: disk.activation.and_then(inactive),
                 oldest_io_ns: disk.oldest_io.map(|age| age.0),
                 hung_for_ns: disk.hung.map(|silence| silence.0),

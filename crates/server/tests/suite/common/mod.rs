@@ -279,6 +279,7 @@ impl Client {
             input.drain(..used);
             match progress {
                 Progress::NeedMore(_) => receive(&mut stream, &mut input),
+                Progress::StartTls => unreachable!("TLS is not required"),
                 Progress::Send => {
                     stream.write_all(handshake.output()).unwrap();
                     let n = handshake.output().len();
