@@ -8,6 +8,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::cluster::MembershipView;
+
 /// Body of the answer to `GET /healthz`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Health {
@@ -33,6 +35,9 @@ pub struct Readiness {
     pub ready: bool,
     /// Reasons why it is not ready, for people; empty if it is.
     pub problems: Vec<String>,
+    /// Membership in a cluster, which does not change `ready`; absent from one that joins none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<MembershipView>,
 }
 
 /// Severity of a [`Reason`], and of the daemon as a whole; ordered from good to bad.
@@ -68,6 +73,9 @@ pub enum ReasonKind {
     OldIo,
     /// The history cannot be written to its directory; it goes on in memory.
     HistoryFailed,
+    /// The daemon joins a cluster and is not registered there: it takes no starts of placers, and
+    /// serves its VMs as before.
+    NotInCluster,
 }
 
 impl ReasonKind {
@@ -81,7 +89,8 @@ impl ReasonKind {
             | ReasonKind::DiskHung
             | ReasonKind::DiskLocked
             | ReasonKind::OldIo
-            | ReasonKind::HistoryFailed => Severity::Degraded,
+            | ReasonKind::HistoryFailed
+            | ReasonKind::NotInCluster => Severity::Degraded,
         }
     }
 }
@@ -146,6 +155,7 @@ mod tests {
             (ReasonKind::DiskLocked, "disk_locked"),
             (ReasonKind::OldIo, "old_io"),
             (ReasonKind::HistoryFailed, "history_failed"),
+            (ReasonKind::NotInCluster, "not_in_cluster"),
         ];
         for (kind, name) in degraded {
             round_trip(&kind, &format!("{name:?}"));

@@ -99,6 +99,7 @@ pub mod access;
 pub mod attainment;
 pub mod budget;
 pub mod change;
+pub mod cluster;
 pub mod device;
 pub mod disk;
 pub mod endpoint;

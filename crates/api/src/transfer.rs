@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::cluster::PlacementClaim;
+
 /// Deadline transfers of a VM.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VmTransfersView {
@@ -117,6 +119,10 @@ pub struct TransferRequest {
     /// Extra time allowed, as a fraction of the shortest possible duration: 0.3 is 30 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<f64>,
+    /// Placement by a cluster, which is checked before the transfer begins; absent for a transfer
+    /// that no cluster has placed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementClaim>,
 }
 
 #[cfg(test)]

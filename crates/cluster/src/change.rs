@@ -10,7 +10,8 @@ use crate::state::{ClusterState, Inconsistent};
 pub enum Change {
     /// Puts a host.
     PutHost(HostRecord),
-    /// Deletes the host with this name; its learnt priority database stays.
+    /// Deletes the host with this name; its learnt priority database stays, and so does the
+    /// membership of a daemon that is still registered.
     DeleteHost(String),
     /// Puts a host's learnt priority database.
     PutLearnt {
@@ -61,6 +62,15 @@ impl Change {
     pub fn apply(changes: &[Change], state: &mut ClusterState) -> Result<(), Inconsistent> {
         for change in changes {
             change.apply_one(state)?;
+        }
+        for change in changes {
+            // A host that is moved is deleted and put again.
+            if let Change::DeleteHost(name) = change
+                && state.host(name).is_none()
+                && state.is_lost(name)
+            {
+                state.memberships.remove(name);
+            }
         }
         // Once at the end, because a state may be inconsistent between two changes of a commit.
         state.check()
@@ -265,6 +275,7 @@ fn transfer_changes(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Ch
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::membership::{Membership, RegisteredDaemon};
     use proptest::prelude::*;
     use tidegate_core::time::Nanos;
     use tidegate_core::transfers::Class;
@@ -374,5 +385,42 @@ mod tests {
             matches!(refused, Err(Inconsistent::NoHost { .. })),
             "{refused:?}"
         );
+    }
+
+    #[test]
+    fn the_removal_of_a_host_ends_the_membership_of_a_daemon_that_is_gone() {
+        let named = |name: &str| HostRecord::new(name.to_owned(), 60, Vec::new(), 4);
+        let daemon = RegisteredDaemon {
+            instance: "1f".to_owned(),
+            joined: Nanos::ZERO,
+            version: String::new(),
+            api: None,
+            vms: 0,
+            devices: Vec::new(),
+        };
+        let joined = Membership {
+            daemon: Some(daemon),
+            ..Membership::default()
+        };
+        let mut state = ClusterState {
+            hosts: vec![named("a"), named("b"), named("c")],
+            ..ClusterState::default()
+        };
+        state.memberships.insert("a".to_owned(), joined);
+        for gone in ["b", "c"] {
+            state
+                .memberships
+                .insert(gone.to_owned(), Membership::default());
+        }
+        assert!(state.is_lost("b") && !state.is_lost("a") && !state.is_lost("d"));
+        // The last one only moves.
+        let deletes = ["a", "b", "c"].map(|name| Change::DeleteHost(name.to_owned()));
+        let changes: Vec<_> = deletes
+            .into_iter()
+            .chain([Change::PutHost(named("c"))])
+            .collect();
+        Change::apply(&changes, &mut state).expect("consistent");
+        let left: Vec<_> = state.memberships.keys().map(String::as_str).collect();
+        assert_eq!(left, ["a", "c"]);
     }
 }

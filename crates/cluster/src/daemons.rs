@@ -1,5 +1,6 @@
 //! Access to hosts' daemons, and the transfers that run there.
 
+use tidegate_api::cluster::PlacementClaim;
 use tidegate_core::transfers::Class;
 use tidegate_place::Request;
 
@@ -17,11 +18,18 @@ pub trait Daemons {
     /// The daemon does not answer, refuses, or its answer is not understood.
     fn vms(&self, socket: &str) -> Result<Vec<ServedVm>, DaemonError>;
 
-    /// Starts the deadline transfer of a VM.
+    /// Starts the deadline transfer of a VM. A daemon that has joined the cluster checks the
+    /// placement; for others it is `None`.
     ///
     /// # Errors
     /// The daemon does not answer or refuses.
-    fn start(&self, socket: &str, vm: &str, request: &Request) -> Result<(), DaemonError>;
+    fn start(
+        &self,
+        socket: &str,
+        vm: &str,
+        request: &Request,
+        placement: Option<&PlacementClaim>,
+    ) -> Result<(), DaemonError>;
 }
 
 /// Error of a daemon; displays the text of its source.

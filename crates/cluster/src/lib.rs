@@ -20,6 +20,9 @@ mod cluster_event;
 mod daemons;
 mod driver;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod joining;
+mod membership;
 mod record;
 mod state;
 pub mod store;
@@ -29,5 +32,6 @@ pub use cluster_event::{ClusterEvent, Started};
 pub use daemons::{DaemonError, DaemonSelection, Daemons, LiveTransfer, ServedVm, VmTransfer};
 pub use driver::{Cluster, Session};
 pub use error::Error;
+pub use membership::{MemberDevice, Membership, RegisteredDaemon};
 pub use record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
 pub use state::{ClusterState, HostError, HostList, Inconsistent};

@@ -121,6 +121,19 @@ impl HostRecord {
     pub fn bandwidth(&self) -> Result<Bandwidth, BandwidthError> {
         Bandwidth::new(self.bandwidth, &self.loss)
     }
+
+    /// Returns the bandwidth beside VMs that reserve `reserved` bytes per second; `None`: nothing.
+    ///
+    /// # Errors
+    /// A loss leaves no bandwidth, also without the VMs.
+    pub fn bandwidth_beside(&self, reserved: u64) -> Result<Option<Bandwidth>, BandwidthError> {
+        let whole = self.bandwidth()?;
+        if reserved == 0 {
+            return Ok(Some(whole));
+        }
+        let left = self.bandwidth.saturating_sub(reserved);
+        Ok(Bandwidth::new(left, &self.loss).ok())
+    }
 }
 
 impl Transfer {
@@ -183,6 +196,20 @@ impl RunningTransfer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reservations_are_taken_off_the_bandwidth() {
+        let host = HostRecord::new("a".to_owned(), 60, vec![0, 10], 4);
+        let left = |reserved| {
+            let left = host.bandwidth_beside(reserved).expect("valid");
+            left.map(|left| [left.total_for(1), left.total_for(2)])
+        };
+        assert_eq!(left(0), Some([60, 50]));
+        assert_eq!(left(40), Some([20, 10]));
+        for all in [50, 60, u64::MAX] {
+            assert_eq!(left(all), None, "{all}");
+        }
+    }
 
     #[test]
     fn a_transfer_gives_the_request_that_it_was_made_of() {

@@ -1,9 +1,12 @@
 //! State of a cluster: plain data, and the invariants that every state satisfies.
 
+use std::collections::BTreeMap;
+
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 use tidegate_place::{Grace, HostId};
 
+use crate::membership::Membership;
 use crate::record::{HostRecord, RunningTransfer, Settings, Transfer};
 
 /// Hosts, their running transfers, waiting transfers, and settings of a cluster.
@@ -17,6 +20,10 @@ pub struct ClusterState {
     pub waiting: Vec<Transfer>,
     /// Settings of the whole cluster.
     pub settings: Settings,
+    /// Memberships of hosts whose daemons have joined, by host, which need not be in `hosts`. The
+    /// daemons write them; no [`Change`](crate::Change) does, but the removal of a host whose
+    /// daemon is gone ends its membership.
+    pub memberships: BTreeMap<String, Membership>,
 }
 
 /// Contents of a host list file.
@@ -44,6 +51,16 @@ pub enum HostError {
     Exists {
         /// Name of the host.
         host: String,
+    },
+    /// Two hosts with one daemon and device, whose transfers would count twice.
+    #[error("hosts {host:?} and {other:?} have the same daemon: {socket}")]
+    SameDaemon {
+        /// Name of the later host.
+        host: String,
+        /// Name of the earlier one.
+        other: String,
+        /// Control socket of both.
+        socket: String,
     },
     /// No host has this name.
     #[error("there is no host {host:?}")]
@@ -103,6 +120,28 @@ pub(crate) struct Ended {
     pub(crate) raised: Vec<(String, Class)>,
 }
 
+/// Checks that a host has its daemon, or its device of the daemon, alone among `others`.
+fn check_daemon(host: &HostRecord, others: &[HostRecord]) -> Result<(), HostError> {
+    let Some(socket) = &host.socket else {
+        return Ok(());
+    };
+    let same = others.iter().find(|other| {
+        let on_one_device = match (&host.device, &other.device) {
+            (Some(own), Some(device)) => own == device,
+            _ => true,
+        };
+        other.socket.as_ref() == Some(socket) && on_one_device
+    });
+    match same {
+        None => Ok(()),
+        Some(other) => Err(HostError::SameDaemon {
+            host: host.name.clone(),
+            other: other.name.clone(),
+            socket: socket.clone(),
+        }),
+    }
+}
+
 impl ClusterState {
     /// Returns the index of the host named `name`.
     pub fn host(&self, name: &str) -> Option<HostId> {
@@ -110,6 +149,20 @@ impl ClusterState {
             .iter()
             .position(|host| host.name == name)
             .map(HostId)
+    }
+
+    /// Returns the standing reservation of a host's VMs in bytes per second; 0 for a host whose
+    /// daemon has never joined.
+    pub fn reserved(&self, host: &HostRecord) -> u64 {
+        let membership = self.memberships.get(&host.name);
+        membership.map_or(0, |it| it.reserved_on(host.device.as_deref()))
+    }
+
+    /// Returns true if the daemon of a host has joined and is gone, so that nothing may be placed
+    /// there.
+    pub fn is_lost(&self, host: &str) -> bool {
+        let membership = self.memberships.get(host);
+        membership.is_some_and(|membership| membership.daemon.is_none())
     }
 
     /// Returns the running transfer named `name`.
@@ -151,11 +204,12 @@ impl ClusterState {
     /// Adds a host.
     ///
     /// # Errors
-    /// The name is taken.
+    /// The name is taken, or a host has the same daemon and device.
     pub fn add_host(&mut self, host: HostRecord) -> Result<(), HostError> {
         if self.host(&host.name).is_some() {
             return Err(HostError::Exists { host: host.name });
         }
+        check_daemon(&host, &self.hosts)?;
         self.hosts.push(host);
         Ok(())
     }
@@ -174,9 +228,12 @@ impl ClusterState {
     /// state.
     ///
     /// # Errors
-    /// A host on which a transfer runs is missing.
+    /// A host on which a transfer runs is missing, or two hosts have the same daemon and device.
     pub fn replace_hosts(&mut self, list: HostList) -> Result<(), HostError> {
         let HostList { mut hosts, grace } = list;
+        for (at, host) in hosts.iter().enumerate() {
+            check_daemon(host, &hosts[..at])?;
+        }
         for running in &self.running {
             let own = &running.placement.host;
             if hosts.iter().all(|host| host.name != *own) {
@@ -323,5 +380,34 @@ mod tests {
         lost.hosts.remove(0);
         assert_eq!(state.check(), Ok(()));
         assert!(matches!(lost.check(), Err(Inconsistent::NoHost { host, .. }) if host == "a"));
+    }
+
+    #[test]
+    fn two_hosts_may_not_have_one_daemon_unless_each_has_a_device_of_it() {
+        let on = |name: &str, device: Option<&str>| HostRecord {
+            socket: Some("/run/c.sock".to_owned()),
+            device: device.map(str::to_owned),
+            ..host(name)
+        };
+        let mut state = ClusterState::default();
+        state.add_host(on("a", Some("sda"))).expect("the first");
+        state
+            .add_host(on("b", Some("sdb")))
+            .expect("another device");
+        for device in [Some("sda"), None] {
+            let refused = state.add_host(on("c", device)).expect_err("counted twice");
+            assert_eq!(
+                refused.to_string(),
+                "hosts \"c\" and \"a\" have the same daemon: /run/c.sock"
+            );
+        }
+        let list = |hosts| HostList { hosts, grace: None };
+        let twice = state.replace_hosts(list(vec![on("a", None), on("b", None)]));
+        assert!(
+            matches!(twice, Err(HostError::SameDaemon { .. })),
+            "{twice:?}"
+        );
+        let kept = state.replace_hosts(list(vec![on("a", None), host("b")]));
+        assert_eq!(kept, Ok(()));
     }
 }

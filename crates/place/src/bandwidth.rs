@@ -56,6 +56,14 @@ impl Bandwidth {
         Ok(Bandwidth { max, lost })
     }
 
+    /// Returns the least bandwidth, 1 B/s: of a disk whose bandwidth is all reserved.
+    pub fn least() -> Bandwidth {
+        Bandwidth {
+            max: 1,
+            lost: Vec::new(),
+        }
+    }
+
     /// MaxBW in bytes per second.
     pub fn max(&self) -> u64 {
         self.max

@@ -27,6 +27,23 @@ pub struct Entry {
     pub intervals: u64,
 }
 
+impl Entry {
+    /// Returns the entry with all rates lowered in proportion, so that they are `total` bytes per
+    /// second at most together.
+    fn capped_at(&self, total: u64) -> Entry {
+        let measured = self.rates.total(&self.classes);
+        let mut capped = *self;
+        if measured > total {
+            for rate in &mut capped.rates.0 {
+                let part = u128::from(*rate) * u128::from(total) / u128::from(measured);
+                // At most `total`, because a class has at most the measured sum or no VM.
+                *rate = u64::try_from(part).unwrap_or(total).min(total);
+            }
+        }
+        capped
+    }
+}
+
 /// Entries for one number of VMs.
 #[derive(Clone, Debug)]
 struct Table {
@@ -45,6 +62,8 @@ struct Table {
 #[derive(Clone, Debug)]
 pub struct PriorityDatabase {
     bandwidth: Bandwidth,
+    /// True if entries give no more than the bandwidth.
+    is_capped: bool,
     /// Tables by number of VMs.
     tables: Vec<Option<Table>>,
 }
@@ -52,8 +71,17 @@ pub struct PriorityDatabase {
 impl PriorityDatabase {
     /// Creates an empty database for a host whose disk has `bandwidth`.
     pub fn new(bandwidth: Bandwidth) -> PriorityDatabase {
-        let tables = Vec::new();
-        PriorityDatabase { bandwidth, tables }
+        PriorityDatabase {
+            bandwidth,
+            is_capped: false,
+            tables: Vec::new(),
+        }
+    }
+
+    /// Caps the rates of entries at the bandwidth: for a host of which others have reserved a part
+    /// since the entries were measured. The entries themselves stay as measured.
+    pub fn cap_at_bandwidth(&mut self) {
+        self.is_capped = true;
     }
 
     /// Bandwidth assumed where nothing was measured.
@@ -111,7 +139,11 @@ impl PriorityDatabase {
     /// this number of VMs, returns a synthetic entry with equal parts of the bandwidth.
     pub(crate) fn entry_or_default(&self, classes: &Combination) -> Entry {
         if let Some(entry) = self.nearest_entry(classes) {
-            return *entry;
+            return if self.is_capped {
+                entry.capped_at(self.bandwidth.total_for(classes.len()))
+            } else {
+                *entry
+            };
         }
         let (n, own) = (classes.len(), Class::default());
         let each = self.bandwidth.total_for(n) / n.max(1) as u64;
@@ -158,6 +190,7 @@ impl PriorityDatabase {
     /// unchanged then.
     pub fn import(&mut self, blob: &Blob) -> Result<(), BlobError> {
         let mut read = PriorityDatabase::new(self.bandwidth.clone());
+        read.is_capped = self.is_capped;
         let mut fields = blob.fields(DESCRIPTOR, VERSION)?;
         for _ in 0..fields.u64()? {
             let (mut counts, mut rates) = ([0; 3], [0; 3]);

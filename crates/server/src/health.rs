@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_api::cluster::{MembershipState, MembershipView};
 use tidegate_api::disk::{Inactive, hang_notice};
 use tidegate_api::health::{Health, Readiness, Reason, ReasonKind, Severity};
 use tidegate_core::engine::OTHER_SILENCE_TIMEOUT;
@@ -31,7 +32,13 @@ pub(crate) fn report(reasons: Vec<Reason>, uptime: Duration) -> Health {
 
 /// Returns whether a daemon with these reasons is ready for changes, which it refuses while another
 /// daemon takes over.
-pub(crate) fn readiness(reasons: &[Reason], takeover: bool) -> Readiness {
+///
+/// A membership in a cluster is reported beside it: VMs can be added while etcd is away.
+pub(crate) fn readiness(
+    reasons: &[Reason],
+    takeover: bool,
+    cluster: Option<MembershipView>,
+) -> Readiness {
     let takeover = takeover.then(|| "another daemon is taking over".to_owned());
     let failing = (reasons.iter())
         .filter(|reason| reason.kind.severity() == Severity::Failing)
@@ -40,6 +47,7 @@ pub(crate) fn readiness(reasons: &[Reason], takeover: bool) -> Readiness {
     Readiness {
         ready: problems.is_empty(),
         problems,
+        cluster,
     }
 }
 
@@ -64,6 +72,25 @@ pub(crate) fn history_failed(status: Status) -> Option<Reason> {
         vm: None,
         export: None,
         explanation: format!("the history cannot be written: {why}"),
+    })
+}
+
+/// Returns the reason why a daemon is not registered in its cluster; `None` if it is.
+pub(crate) fn not_in_cluster(membership: &MembershipView) -> Option<Reason> {
+    if membership.state == MembershipState::Joined {
+        return None;
+    }
+    let MembershipView { host, since, .. } = membership;
+    let why = membership.reason.as_deref().unwrap_or_default();
+    Some(Reason {
+        kind: ReasonKind::NotInCluster,
+        device: None,
+        vm: None,
+        export: None,
+        explanation: format!(
+            "host {host} is not in the cluster since {since}: {why}; VMs and transfers keep their \
+             objectives, new placements wait"
+        ),
     })
 }
 
@@ -162,6 +189,30 @@ mod tests {
         assert_eq!(report.status, Severity::Degraded);
         let expected = "the history cannot be written: no space left";
         assert_eq!(report.problems, [expected]);
+    }
+
+    #[test]
+    fn a_daemon_outside_its_cluster_is_degraded_and_ready() {
+        let mut view = MembershipView {
+            host: "a".to_owned(),
+            state: MembershipState::Joined,
+            since: "12:00".to_owned(),
+            reason: None,
+        };
+        assert_eq!(not_in_cluster(&view), None);
+        view.state = MembershipState::Lost;
+        view.reason = Some("etcd does not answer".to_owned());
+        let reasons: Vec<_> = not_in_cluster(&view).into_iter().collect();
+        let readiness = readiness(&reasons, false, Some(view.clone()));
+        assert!(readiness.ready && readiness.problems.is_empty());
+        assert_eq!(readiness.cluster, Some(view));
+        let report = report(reasons, Duration::ZERO);
+        assert_eq!(report.status, Severity::Degraded);
+        let problem = &report.problems[0];
+        assert!(
+            problem.contains("since 12:00: etcd does not answer"),
+            "{problem}"
+        );
     }
 
     #[test]

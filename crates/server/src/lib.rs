@@ -33,6 +33,7 @@ mod labels;
 pub mod learnt_state_file;
 pub mod listener;
 mod log_limit;
+pub mod membership;
 pub mod metrics;
 pub mod ownership;
 pub mod persisted_vms;

@@ -4,6 +4,7 @@
 //! test compares the operating guide with the tables. Values come from snapshots of the event loops
 //! at the time of the scrape, so metrics cost the loops nothing beyond the counting itself.
 
+mod cluster;
 mod devices;
 mod handshakes;
 mod history;
@@ -27,6 +28,7 @@ use crate::command::{DeviceSnapshot, DiskSnapshot};
 use crate::disk_file_monitor::State;
 use crate::history::Status;
 use crate::listener::HandshakeCounts;
+use crate::membership::MembershipStatus;
 use crate::sandbox;
 use crate::timekeeping::{CONTROL_STALLS, JUMPS, LOOP_STALLS};
 use devices::DEVICE_METRICS;
@@ -227,6 +229,7 @@ pub(crate) fn render(
     scheduled: Vec<Scheduled>,
     handshakes: HandshakeCounts,
     history: Option<Status>,
+    membership: Option<MembershipStatus>,
 ) -> String {
     // A registry per scrape, because the collector owns the snapshots.
     let mut registry = Registry::default();
@@ -235,6 +238,7 @@ pub(crate) fn render(
         scheduled,
         handshakes,
         history,
+        membership,
     }));
     let mut out = String::new();
     // Writing to a `String` cannot fail.
@@ -249,6 +253,8 @@ struct Snapshots {
     handshakes: HandshakeCounts,
     /// State of the history; `None` if it is turned off.
     history: Option<Status>,
+    /// Membership in a cluster; `None` for a daemon that joins none.
+    membership: Option<MembershipStatus>,
 }
 
 impl Collector for Snapshots {
@@ -327,6 +333,10 @@ impl Snapshots {
         for metric in history::HISTORY_METRICS {
             let daemon = self.history.iter().map(|status| (Labels::new(), status));
             encode_all(encoder, "history", metric, daemon)?;
+        }
+        for metric in cluster::CLUSTER_METRICS {
+            let daemon = self.membership.iter().map(|status| (Labels::new(), status));
+            encode_all(encoder, "cluster", metric, daemon)?;
         }
         Ok(())
     }
@@ -459,6 +469,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::command::sample_snapshot::snapshot;
     use crate::history::FilesState;
+    use crate::membership::Membership;
     use std::collections::BTreeMap;
 
     /// Returns the name of each metric without its unit's suffix, and its deprecated name.
@@ -482,6 +493,7 @@ pub(crate) mod tests {
             names("time", TIME_METRICS),
             names("handshakes", handshakes::HANDSHAKE_METRICS),
             names("history", history::HISTORY_METRICS),
+            names("cluster", cluster::CLUSTER_METRICS),
         ]
         .concat()
     }
@@ -496,6 +508,7 @@ pub(crate) mod tests {
                 held: true,
             }],
             HandshakeCounts::default(),
+            None,
             None,
         );
         let helps = text.lines().filter_map(|line| line.strip_prefix("# HELP "));
@@ -530,6 +543,21 @@ pub(crate) mod tests {
         }
     }
 
+    fn failing_history() -> Status {
+        Status {
+            oldest_fine_ms: None,
+            oldest_ms: Some(1000),
+            memory_bytes: 5000,
+            delayed: 2,
+            files: Some(FilesState {
+                bytes: 7000,
+                failing: Some("no space left".to_owned()),
+                dropped: 3,
+                ..FilesState::default()
+            }),
+        }
+    }
+
     #[test]
     fn every_metric_is_declared_once_with_help_and_said_for_every_vm() {
         let devices = vec![
@@ -546,19 +574,15 @@ pub(crate) mod tests {
             displaced_by_peer: 4,
             ..HandshakeCounts::default()
         };
-        let history = Status {
-            oldest_fine_ms: None,
-            oldest_ms: Some(1000),
-            memory_bytes: 5000,
-            delayed: 2,
-            files: Some(FilesState {
-                bytes: 7000,
-                failing: Some("no space left".to_owned()),
-                dropped: 3,
-                ..FilesState::default()
-            }),
-        };
-        let text = render(devices, scheduled.into(), handshakes, Some(history));
+        let history = failing_history();
+        let membership = Some(Membership::new("a").status());
+        let text = render(
+            devices,
+            scheduled.into(),
+            handshakes,
+            Some(history),
+            membership,
+        );
         assert!(text.ends_with("# EOF\n"), "{text}");
         let mut names: Vec<&str> = text
             .lines()
@@ -595,6 +619,7 @@ pub(crate) mod tests {
             "tidegate_history_failing 1.0",
             "tidegate_history_dropped_total 3.0",
             "tidegate_history_delayed_total 2.0",
+            "tidegate_cluster_joined 0.0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -26,6 +26,7 @@ use crate::output::{self, Output};
 use crate::problem::Problem;
 
 mod attach_lines;
+mod cluster;
 mod detach;
 mod of_disks;
 
@@ -50,6 +51,15 @@ pub(super) fn run(args: &ServeArgs, out: Output) -> Result<()> {
         return detach::run(|word| serve(Some(Successor { word: Some(word) })));
     }
     serve(args.takeover.then(Successor::default))
+}
+
+/// Checks that the daemon of a configuration can join its cluster, as far as files and this build
+/// are concerned.
+///
+/// # Errors
+/// A file of `[cluster]` cannot be read or used, or this build has no etcd.
+pub(super) fn check_cluster(config: &Config) -> Result<()> {
+    cluster::Joining::prepare(config).map(drop)
 }
 
 /// Daemon that takes over from the one that runs.
@@ -103,6 +113,7 @@ async fn serve(
     let takes_over = successor.is_some();
     connect_to_manager(takes_over);
     listener::take_over_passed(&config)?;
+    let joining = cluster::Joining::prepare(&config)?;
     let (devices, vms) = (config.devices.len(), config.vms.len());
     let open = move |config: &Config| {
         let (taking, inherited) = begin_takeover(config, takes_over)?;
@@ -112,11 +123,12 @@ async fn serve(
         sockets.log();
         tell_default_policy(config);
         let offer = bind_offer(config, &inherited);
-        Ok(((sockets, taking, offer), inherited))
+        let handed = inherited.membership.clone();
+        Ok(((sockets, taking, offer, handed), inherited))
     };
     let failed = |error| anyhow::Error::new(error).context("cannot start");
     let started = daemon_process::start(config, signals, open, failed).await?;
-    let Some((mut daemon, (sockets, taking, offer))) = started else {
+    let Some((mut daemon, (sockets, taking, offer, handed))) = started else {
         return Ok(Stopped::AtOnce);
     };
     if let Some(offer) = offer {
@@ -131,17 +143,13 @@ async fn serve(
     warn(&feasibility::warnings(&configs, &vm_configs), format);
     tracing::info!(devices, vms, "serving");
     serving()?;
+    let member = joining.start(&served, handed)?;
     let (stop, stopped) = oneshot::channel::<()>();
     let handed_over = daemon.handed_over();
-    let stopped = async move {
-        // After a takeover clients of the API are the new daemon's, while this one ends.
-        tokio::select! {
-            _ = stopped => {}
-            () = handed_over => {}
-        }
-    };
+    let stopped = either(stopped, handed_over);
     let api = tokio::spawn(sockets.serve(daemon.handle(), stopped));
     let ended = daemon.run().await;
+    member.end(ended.as_ref().ok().copied());
     if let Ok(Stopped::AtOnce) = ended {
         api.abort();
     }
@@ -161,6 +169,15 @@ async fn serve(
     }
     let ended = ended?;
     Ok(if cut_short { Stopped::AtOnce } else { ended })
+}
+
+/// Waits for the end of the daemon, or of a takeover: clients of the API are the new daemon's then,
+/// while this one ends.
+async fn either(stopped: oneshot::Receiver<()>, handed_over: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = stopped => {}
+        () = handed_over => {}
+    }
 }
 
 /// Finds the service manager, which hears of a daemon that takes over later.

@@ -145,6 +145,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         history: HistoryConfig::off(),
         recording: None,
         metrics: Vec::new(),
+        cluster: None,
         dashboards: Vec::new(),
         listeners: Vec::new(),
         devices: vec![device],

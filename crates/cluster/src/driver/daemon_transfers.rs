@@ -48,6 +48,8 @@ pub(super) fn ask_daemons(
                 notify(ClusterEvent::DrainedDaemonUnreachable { host });
                 continue;
             }
+            // Nothing is placed there, and `cluster hosts` shows it.
+            Err(DaemonError::Unavailable(_)) if state.is_lost(&host.name) => continue,
             Err(error) => {
                 let is_unavailable = matches!(error, DaemonError::Unavailable(_));
                 if is_unavailable && stored_hosts.contains(&host.name) {

@@ -358,8 +358,9 @@ impl Cluster<'_> {
         if request.is_some() {
             self.record_start(transfer, placement);
         }
-        let host = &self.state.hosts[placement.host.0];
         let request = request.filter(|_| is_to_start);
-        Pending::placed_after_wait(name, host, placement, request)
+        let start = request.map(|request| self.start_on(&name, placement.host, request));
+        let host = self.state.hosts[placement.host.0].name.clone();
+        Pending::placed_after_wait(name, host, placement, start)
     }
 }

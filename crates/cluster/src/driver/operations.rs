@@ -80,8 +80,8 @@ impl Cluster<'_> {
         match &outcome {
             Outcome::Placed(placement) => {
                 if start && !self.session.read_only {
-                    let host = &self.state.hosts[placement.host.0];
-                    self.pending.push(Pending::requested(name, host, request));
+                    let start = self.start_on(name, placement.host, request);
+                    self.pending.push(Pending::Requested(start));
                 }
                 self.record_start(transfer, placement);
             }

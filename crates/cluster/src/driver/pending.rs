@@ -3,14 +3,15 @@
 //! A transfer is started on its host's daemon only once its placement is stored: of two sessions
 //! that place it at the same time, one commits, and only that one starts it.
 
-use tidegate_place::{Placement, Request};
+use tidegate_api::cluster::PlacementClaim;
+use tidegate_place::{HostId, Placement, Request};
 
 use super::Cluster;
 use crate::change::difference;
 use crate::cluster_event::{ClusterEvent, Started};
 use crate::daemons::DaemonError;
 use crate::error::Error;
-use crate::record::{HostRecord, RunningTransfer};
+use crate::record::RunningTransfer;
 use crate::store::{Revision, StoreError};
 
 /// Attempts to remove a transfer that its daemon did not start, against other writers.
@@ -30,6 +31,8 @@ pub(super) struct Start {
     transfer: String,
     socket: String,
     request: Request,
+    /// Placement for the daemon to check; `None` if it has not joined the cluster.
+    claim: Option<PlacementClaim>,
 }
 
 impl From<ClusterEvent> for Pending {
@@ -39,23 +42,17 @@ impl From<ClusterEvent> for Pending {
 }
 
 impl Pending {
-    /// Creates the start of a transfer on a host.
-    pub(super) fn requested(transfer: &str, host: &HostRecord, request: Request) -> Pending {
-        Pending::Requested(Start::new(transfer, host, request))
-    }
-
-    /// Creates the event of a transfer that was placed after a wait, and its start if a request is
-    /// given.
+    /// Creates the event of a transfer that was placed after a wait on a host of this name, with
+    /// its start if there is one.
     pub(super) fn placed_after_wait(
         transfer: String,
-        host: &HostRecord,
+        host: String,
         placement: &Placement,
-        request: Option<Request>,
+        start: Option<Start>,
     ) -> Pending {
-        let start = request.map(|request| Start::new(&transfer, host, request));
         let event = ClusterEvent::Placed {
             transfer,
-            host: host.name.clone(),
+            host,
             waited: placement.waited,
             class: placement.class,
             started: Started::NotAsked,
@@ -67,17 +64,24 @@ impl Pending {
     }
 }
 
-impl Start {
-    fn new(transfer: &str, host: &HostRecord, request: Request) -> Start {
+impl Cluster<'_> {
+    /// Creates the start of a transfer that is placed on a host now.
+    pub(super) fn start_on(&self, transfer: &str, host: HostId, request: Request) -> Start {
+        let host = &self.state.hosts[host.0];
+        let has_joined = self.state.memberships.contains_key(&host.name);
         Start {
             transfer: transfer.to_owned(),
             socket: host.socket.clone().unwrap_or_default(),
             request,
+            claim: has_joined.then(|| PlacementClaim {
+                host: host.name.clone(),
+                begun_ns: self.session.now.0,
+                reserved_bytes_per_s: self.state.reserved(host),
+                device: host.device.clone(),
+            }),
         }
     }
-}
 
-impl Cluster<'_> {
     /// Starts what the last commit has placed, and sends its events.
     pub(super) fn finish_pending(&mut self) -> Result<(), Error> {
         let mut outcome = Ok(());
@@ -98,7 +102,13 @@ impl Cluster<'_> {
 
     fn start(&self, start: &Start) -> Result<(), DaemonError> {
         let daemons = self.session.daemons;
-        daemons.start(&start.socket, &start.transfer, &start.request)
+        let Start {
+            transfer,
+            socket,
+            request,
+            claim,
+        } = start;
+        daemons.start(socket, transfer, request, claim.as_ref())
     }
 
     fn start_waited(&mut self, start: &Start, mut event: ClusterEvent) {

@@ -3,7 +3,7 @@
 
 use tidegate_core::learnt_state::Blob;
 use tidegate_core::time::Nanos;
-use tidegate_place::{HostSpec, Pcos, VmState, WAITING_CAPACITY};
+use tidegate_place::{Bandwidth, HostSpec, Pcos, VmState, WAITING_CAPACITY};
 
 use super::names::Names;
 use crate::state::ClusterState;
@@ -18,17 +18,25 @@ pub(super) fn resume(
 ) -> Result<(Pcos, Names), StoreError> {
     let mut pcos = Pcos::new(WAITING_CAPACITY).with_grace(state.grace());
     let mut names = Names::default();
+    let mut learnt = store.learnt_by_all(&state.hosts)?;
     for host in &state.hosts {
         let damaged = |why: String| StoreError::Damaged(format!("host {}: {why}", host.name));
-        let bandwidth = host.bandwidth();
-        let mut spec = HostSpec::new(bandwidth.map_err(|error| damaged(error.to_string()))?);
+        let reserved = state.reserved(host);
+        let left = host.bandwidth_beside(reserved);
+        let left = left.map_err(|error| damaged(error.to_string()))?;
+        let is_full = left.is_none();
+        let mut spec = HostSpec::new(left.unwrap_or_else(Bandwidth::least));
         spec.transfers = host.max_transfers;
-        if let Some(learnt) = store.learnt(&host.name)? {
+        if let Some(learnt) = learnt.remove(&host.name) {
             let imported = spec.database.import(&Blob::from_bytes(learnt));
             imported.map_err(|error| damaged(error.to_string()))?;
         }
+        if reserved > 0 {
+            // Rates were measured beside other VMs than those of today.
+            spec.database.cap_at_bandwidth();
+        }
         let id = pcos.add_host(now, spec);
-        if host.drained {
+        if host.drained || is_full || state.is_lost(&host.name) {
             pcos.close_host(now, id);
         }
     }

@@ -1,8 +1,10 @@
 //! Driver with an in-memory store and simulated daemons.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use tidegate_api::cluster::PlacementClaim;
 use tidegate_core::transfers::Class;
 use tidegate_place::{Combination, Outcome};
 
@@ -10,6 +12,7 @@ use super::progress::SHORTEST_INTERVAL;
 use super::*;
 use crate::cluster_event::Started;
 use crate::daemons::{DaemonError, LiveTransfer, ServedVm, VmTransfer};
+use crate::membership::{Membership, RegisteredDaemon};
 use crate::record::HostRecord;
 use crate::store::{MemoryStore, StoreError};
 
@@ -23,6 +26,8 @@ struct FakeDaemons {
     unreachable: bool,
     refuses_starts: bool,
     started: RefCell<Vec<(String, u64)>>,
+    /// Placements that daemons were asked to check.
+    claims: RefCell<Vec<PlacementClaim>>,
 }
 
 impl FakeDaemons {
@@ -44,12 +49,19 @@ impl Daemons for FakeDaemons {
         self.check_reachable().map(|()| self.vms.clone())
     }
 
-    fn start(&self, _: &str, vm: &str, request: &Request) -> Result<(), DaemonError> {
+    fn start(
+        &self,
+        _: &str,
+        vm: &str,
+        request: &Request,
+        placement: Option<&PlacementClaim>,
+    ) -> Result<(), DaemonError> {
         self.check_reachable()?;
         if self.refuses_starts {
             return Err(DaemonError::Unavailable("the VM has a transfer".into()));
         }
         let bytes = request.bytes();
+        self.claims.borrow_mut().extend(placement.cloned());
         self.started.borrow_mut().push((vm.to_owned(), bytes));
         Ok(())
     }
@@ -74,6 +86,71 @@ impl ClusterStore for OtherWriter {
         if let Some((revision, change)) = self.first.lock().expect("one thread").take() {
             self.store.commit(revision, &[change]).expect("is first");
         }
+        self.store.commit(revision, changes)
+    }
+}
+
+/// Store whose hosts' daemons have published memberships.
+struct Published<'a> {
+    store: &'a MemoryStore,
+    memberships: BTreeMap<String, Membership>,
+}
+
+impl Published<'_> {
+    /// Publishes a reservation of a host in bytes per second, whose daemon is there or gone.
+    fn host(mut self, name: &str, reserved: u64, is_there: bool) -> Self {
+        let daemon = RegisteredDaemon {
+            instance: "1f".to_owned(),
+            joined: Nanos::ZERO,
+            version: String::new(),
+            api: None,
+            vms: 1,
+            devices: Vec::new(),
+        };
+        let membership = Membership {
+            reserved: [("sda".to_owned(), reserved)].into(),
+            daemon: is_there.then_some(daemon),
+            ..Membership::default()
+        };
+        self.memberships.insert(name.to_owned(), membership);
+        self
+    }
+
+    /// Places a transfer that needs `rate` bytes per second; returns the name of its host.
+    fn place(&self, daemons: &FakeDaemons, name: &str, rate: u64) -> Option<String> {
+        let session = Session {
+            store: self,
+            daemons,
+            notify: &mut |_| {},
+            now: Nanos::from_secs(2_000),
+            ask: DaemonSelection::None,
+            read_only: false,
+        };
+        let mut cluster = Cluster::open(session, |_| Ok::<_, Error>(())).expect("opens");
+        let request = Request::new(100 * rate, Nanos::from_secs(100)).expect("valid");
+        let outcome = cluster.request(name, request, true);
+        cluster.save().expect("stored and started");
+        match outcome {
+            Outcome::Placed(placement) => Some(cluster.state.hosts[placement.host.0].name.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl ClusterStore for Published<'_> {
+    fn load(&self, known: Revision) -> Result<Option<Snapshot>, StoreError> {
+        let mut loaded = self.store.load(known)?;
+        if let Some(snapshot) = &mut loaded {
+            snapshot.state.memberships = self.memberships.clone();
+        }
+        Ok(loaded)
+    }
+
+    fn learnt(&self, host: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.learnt(host)
+    }
+
+    fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError> {
         self.store.commit(revision, changes)
     }
 }
@@ -529,4 +606,48 @@ fn transfers_of_a_removed_host_are_placed_elsewhere_with_their_remaining_bytes()
     fixture.session(|cluster| cluster.remove_host("b", true).expect("known"));
     let (transfer, left) = ("x".to_owned(), 480 * MB);
     assert_eq!(fixture.events, [ClusterEvent::Unplaced { transfer, left }]);
+}
+
+#[test]
+fn reservations_of_vms_are_taken_off_a_host_and_a_lost_host_gets_nothing() {
+    let fixture = Fixture::with_hosts(&["a", "b"]);
+    let daemons = FakeDaemons::default();
+    let published = |memberships| Published {
+        store: &fixture.store,
+        memberships,
+    };
+    // Of 60 MB/s each; the first has most left.
+    let cluster = published(BTreeMap::new()).host("a", 10 * MB, true);
+    let cluster = cluster.host("b", 40 * MB, true);
+    assert_eq!(cluster.place(&daemons, "x", 30 * MB).as_deref(), Some("a"));
+    let claim = PlacementClaim {
+        host: "a".to_owned(),
+        begun_ns: 2_000 * Nanos::SECOND.0,
+        reserved_bytes_per_s: 10 * MB,
+        device: None,
+    };
+    assert_eq!(daemons.claims.borrow().as_slice(), [claim]);
+    // Neither has 30 MB/s left, also if they were measured without the VMs.
+    assert_eq!(cluster.place(&daemons, "y", 30 * MB), None);
+    let lost = published(BTreeMap::new()).host("b", 0, false);
+    assert_eq!(lost.place(&daemons, "z", 50 * MB), None);
+    let back = published(BTreeMap::new()).host("b", 0, true);
+    assert_eq!(back.place(&daemons, "w", 50 * MB).as_deref(), Some("b"));
+    // A host whose daemon has never joined is what the operator declares.
+    let declared = published(BTreeMap::new());
+    assert_eq!(declared.place(&daemons, "v", 5 * MB).as_deref(), Some("a"));
+    assert_eq!(daemons.claims.borrow().len(), 2);
+}
+
+#[test]
+fn a_host_whose_vms_reserve_everything_takes_nothing() {
+    let fixture = Fixture::with_hosts(&["a"]);
+    let daemons = FakeDaemons::default();
+    let full = Published {
+        store: &fixture.store,
+        memberships: BTreeMap::new(),
+    };
+    let full = full.host("a", 60 * MB, true);
+    assert_eq!(full.place(&daemons, "x", 1), None);
+    assert!(daemons.started.borrow().is_empty());
 }

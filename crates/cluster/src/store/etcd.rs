@@ -7,20 +7,28 @@
 
 mod client;
 #[cfg(test)]
+mod fence_model_tests;
+mod keys;
+pub(crate) mod member;
+#[cfg(test)]
 mod model_tests;
+mod published;
 mod records;
 mod value;
 mod watch;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
 
 use super::{ClusterStore, Revision, Snapshot, StoreError};
 use crate::change::Change;
+use crate::record::HostRecord;
 use client::{Failure, Members};
-use records::{FOLDERS, HOSTS, LEARNT, REVISION, Records, SETTINGS, Values};
+use keys::{MEMBERS, RESERVATIONS, Values};
+use records::{FOLDERS, HOSTS, LEARNT, REVISION, Records, SETTINGS};
 use value::{LearntValue, RevisionValue, damaged, read, write};
 
 pub use watch::{EtcdWatch, WatchEvent};
@@ -28,6 +36,9 @@ pub use watch::{EtcdWatch, WatchEvent};
 /// Operations of one level of a transaction. etcd allows 128 on the longest path of nested ones by
 /// default (`--max-txn-ops`), so two levels of 64 carry `OPERATIONS * OPERATIONS`.
 const OPERATIONS: usize = 64;
+/// Hosts whose reservations and members a commit compares one by one, with two comparisons each:
+/// etcd counts them with the operations of the path, of which 64 are below.
+const FENCED_HOSTS: usize = 24;
 /// Bytes of a commit's keys and values. etcd refuses requests above 1.5 MiB by default
 /// (`--max-request-bytes`); the rest is for what each operation adds.
 const COMMIT_BYTES: usize = 1_250_000;
@@ -89,6 +100,16 @@ struct Loaded {
     revision_put_at: i64,
     /// Revision at which the records were read.
     at: i64,
+    published: Published,
+}
+
+/// Revisions of what daemons have published, for the fence of placements.
+#[derive(Clone, Default)]
+struct Published {
+    /// Revision at which all keys were listed.
+    listed_at: i64,
+    /// Revisions of etcd by key: of the last put of a reservation, of the creation of a member.
+    keys: BTreeMap<String, i64>,
 }
 
 /// All keys of a state, read at one revision of etcd.
@@ -98,6 +119,7 @@ struct Listing {
     revision_put_at: i64,
     /// Revision of etcd.
     at: i64,
+    published: Published,
 }
 
 /// Answer to a transaction.
@@ -106,6 +128,16 @@ struct Answer {
     responses: Vec<TxnOpResponse>,
     /// Revision of etcd after it.
     at: i64,
+}
+
+impl Answer {
+    fn of(answer: &TxnResponse) -> Answer {
+        Answer {
+            at: answer.header().map_or(0, |header| header.revision()),
+            succeeded: answer.succeeded(),
+            responses: answer.op_responses(),
+        }
+    }
 }
 
 /// Member of etcd, as it reports itself.
@@ -177,6 +209,10 @@ impl EtcdStore {
             values: Values::new(),
             revision_put_at: 0,
             at: answer.at,
+            published: Published {
+                listed_at: answer.at,
+                ..Published::default()
+            },
         };
         for response in answer.responses {
             let TxnOpResponse::Get(found) = response else {
@@ -189,6 +225,14 @@ impl EtcdStore {
                 };
                 if key == REVISION {
                     listing.revision_put_at = pair.mod_revision();
+                }
+                let revision = match key.split_inclusive('/').next() {
+                    Some(RESERVATIONS) => Some(pair.mod_revision()),
+                    Some(MEMBERS) => Some(pair.create_revision()),
+                    _ => None,
+                };
+                if let Some(revision) = revision {
+                    listing.published.keys.insert(key.to_owned(), revision);
                 }
                 listing.values.insert(key.to_owned(), pair.value().to_vec());
             }
@@ -205,6 +249,7 @@ impl EtcdStore {
             records,
             revision_put_at: listing.revision_put_at,
             at: listing.at,
+            published: listing.published,
         });
         Ok(snapshot)
     }
@@ -238,11 +283,7 @@ impl EtcdStore {
         self.members.call(async |client| {
             let mut client = client.kv_client().max_decoding_message_size(ANSWER_BYTES);
             let answer = client.txn(transaction.clone()).await?;
-            Ok(Answer {
-                at: answer.header().map_or(0, |header| header.revision()),
-                succeeded: answer.succeeded(),
-                responses: answer.op_responses(),
-            })
+            Ok(Answer::of(&answer))
         })
     }
 
@@ -271,7 +312,10 @@ impl EtcdStore {
                 .iter()
                 .map(|(key, value)| ((*key).to_owned(), value.to_vec())),
         );
-        let deletes: Vec<_> = deletes.into_iter().map(|key| self.key(key)).collect();
+        let ended = ended_memberships(before, next);
+        let deletes = deletes.into_iter().map(|key| self.key(key));
+        let ended = ended.map(|host| self.key(&format!("{RESERVATIONS}{host}")));
+        let deletes: Vec<_> = deletes.chain(ended).collect();
         let bytes = puts
             .iter()
             .map(|(key, value)| key.len() + self.prefix.len() + value.len());
@@ -291,8 +335,14 @@ impl EtcdStore {
         Ok(puts.chain(deletes).collect())
     }
 
-    /// Returns the transaction of a commit: on the records as they were loaded.
-    fn transaction(&self, loaded: &Loaded, operations: Vec<TxnOp>) -> Txn {
+    /// Returns the transaction of a commit: on the records as they were loaded, and for the hosts
+    /// that it `concerns` on what their daemons had published.
+    fn transaction(
+        &self,
+        loaded: &Loaded,
+        concerns: &BTreeSet<&str>,
+        operations: Vec<TxnOp>,
+    ) -> Txn {
         let is_unchanged =
             Compare::mod_revision(self.key(REVISION), CompareOp::Equal, loaded.revision_put_at);
         // Every commit puts the revision, so this fences hosts that were changed by something else,
@@ -305,10 +355,37 @@ impl EtcdStore {
             let nested = |part: &[TxnOp]| TxnOp::txn(Txn::new().and_then(part.to_vec()));
             operations.chunks(OPERATIONS).map(nested).collect()
         };
+        let mut conditions = vec![is_unchanged, are_hosts_unchanged];
+        conditions.extend(self.fence(&loaded.published, concerns));
         Txn::new()
-            .when([is_unchanged, are_hosts_unchanged])
+            .when(conditions)
             .and_then(operations)
             .or_else([TxnOp::get(self.key(REVISION), None)])
+    }
+
+    /// Returns the comparisons that keep a placement from hosts whose VMs have reserved more
+    /// meanwhile, or whose daemons are gone. They are of these hosts alone, so that a VM that is
+    /// added anywhere else is no conflict.
+    fn fence(&self, published: &Published, hosts: &BTreeSet<&str>) -> Vec<Compare> {
+        if hosts.len() > FENCED_HOSTS {
+            // A member that is gone cannot be seen by a range. Its daemon starts nothing.
+            let next = published.listed_at + 1;
+            let all = Compare::mod_revision(self.key(RESERVATIONS), CompareOp::Less, next);
+            return vec![all.with_prefix()];
+        }
+        let known = |key: &str| published.keys.get(key).copied();
+        let of_host = |host: &&str| {
+            let (reservation, member) =
+                (format!("{RESERVATIONS}{host}"), format!("{MEMBERS}{host}"));
+            let put_at = known(&reservation).unwrap_or(0);
+            let reservation =
+                Compare::mod_revision(self.key(&reservation), CompareOp::Equal, put_at);
+            let created_at = known(&member);
+            let member = created_at
+                .map(|at| Compare::create_revision(self.key(&member), CompareOp::Equal, at));
+            [Some(reservation), member].into_iter().flatten()
+        };
+        hosts.iter().flat_map(of_host).collect()
     }
 
     /// Returns the records of `revision`, and takes them: they are no longer the last ones if a
@@ -361,6 +438,31 @@ impl ClusterStore for EtcdStore {
             .map(Some)
     }
 
+    fn learnt_by_all(&self, hosts: &[HostRecord]) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+        if hosts.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let folder = self.key(LEARNT);
+        let found = self.members.call(async |client| {
+            let mut client = client.kv_client().max_decoding_message_size(ANSWER_BYTES);
+            let below = GetOptions::new().with_prefix();
+            client.get(folder.as_str(), Some(below)).await
+        });
+        let found = found.map_err(|failure| failure.error)?;
+        let mut all = BTreeMap::new();
+        for pair in found.kvs() {
+            let Some(host) = relative(&folder, pair.key())? else {
+                continue;
+            };
+            if hosts.iter().any(|known| known.name == host) {
+                let key = format!("{folder}{host}");
+                let database = read::<LearntValue>(&key, pair.value())?.into_bytes(&key)?;
+                all.insert(host.to_owned(), database);
+            }
+        }
+        Ok(all)
+    }
+
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError> {
         if changes.is_empty() {
             let present = self.present()?;
@@ -377,7 +479,8 @@ impl ClusterStore for EtcdStore {
         let id = format!("{:032x}", rand::random::<u128>());
         let next = loaded.records.after(&id, state)?;
         let operations = self.operations(&loaded.records, &next, changes)?;
-        let answer = self.transact(&self.transaction(&loaded, operations));
+        let concerns = concerned_hosts(&loaded.records, &next, changes);
+        let answer = self.transact(&self.transaction(&loaded, &concerns, operations));
         let answer = answer.map_err(|Failure { error, may_be_done }| match error {
             StoreError::Unavailable { why, .. } if may_be_done => StoreError::OutcomeUnknown(why),
             // A later attempt was refused, which says nothing of the earlier one.
@@ -392,9 +495,43 @@ impl ClusterStore for EtcdStore {
             records: next,
             revision_put_at: answer.at,
             at: answer.at,
+            published: loaded.published,
         });
         Ok(revision)
     }
+}
+
+/// Returns the hosts whose memberships end with a commit.
+fn ended_memberships<'a>(
+    before: &'a Records,
+    next: &'a Records,
+) -> impl Iterator<Item = &'a String> {
+    let hosts = before.state.memberships.keys();
+    hosts.filter(|host| !next.state.memberships.contains_key(*host))
+}
+
+/// Returns the hosts that get a transfer by a commit, or whose memberships end.
+fn concerned_hosts<'a>(
+    before: &'a Records,
+    next: &'a Records,
+    changes: &'a [Change],
+) -> BTreeSet<&'a str> {
+    let placed = changes.iter().filter_map(|change| match change {
+        Change::PutPlacement {
+            transfer,
+            placement,
+        } => {
+            let there = before.state.running(transfer).map(|it| &it.placement);
+            let goes_on = there.is_some_and(|there| {
+                (&there.host, there.begun) == (&placement.host, placement.begun)
+            });
+            (!goes_on).then_some(placement.host.as_str())
+        }
+        _ => None,
+    });
+    placed
+        .chain(ended_memberships(before, next).map(String::as_str))
+        .collect()
 }
 
 /// Returns a key without the prefix; `None`: it does not begin with it.

@@ -17,9 +17,14 @@ mod etcd;
 mod memory;
 mod redb;
 
+use std::collections::BTreeMap;
+
 use crate::change::Change;
+use crate::record::HostRecord;
 use crate::state::{ClusterState, Inconsistent};
 
+#[cfg(feature = "etcd")]
+pub(crate) use etcd::member;
 #[cfg(feature = "etcd")]
 pub use etcd::{EtcdOptions, EtcdStore, EtcdTls, EtcdUser, EtcdWatch, MemberStatus, WatchEvent};
 pub use memory::MemoryStore;
@@ -66,6 +71,21 @@ pub trait ClusterStore: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     fn learnt(&self, host: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Returns the priority databases of `hosts` that have one, by name, as
+    /// [`learnt`](ClusterStore::learnt) does one by one.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn learnt_by_all(&self, hosts: &[HostRecord]) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+        let mut all = BTreeMap::new();
+        for host in hosts {
+            if let Some(database) = self.learnt(&host.name)? {
+                all.insert(host.name.clone(), database);
+            }
+        }
+        Ok(all)
+    }
 
     /// Applies changes to the state of `revision`, in order and all or nothing. Returns the
     /// resulting revision, which is `revision` itself if there are no changes.

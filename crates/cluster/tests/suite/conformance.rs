@@ -322,6 +322,11 @@ fn a_priority_database_outlives_its_host(store: &dyn ClusterStore) {
     let found = store.learnt("a").expect("reads");
     assert_eq!(found.as_deref(), Some(b"twice".as_slice()));
     assert_eq!(store.learnt("b").expect("reads"), None);
+    let hosts = ["b", "a"].map(host);
+    let all = store.learnt_by_all(&hosts).expect("reads");
+    assert_eq!(all, [("a".to_owned(), b"twice".to_vec())].into());
+    let none = store.learnt_by_all(&hosts[..1]).expect("reads");
+    assert!(none.is_empty(), "{none:?}");
 }
 
 fn concurrent_commits_are_all_applied(store: &dyn ClusterStore) {

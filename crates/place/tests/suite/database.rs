@@ -245,3 +245,31 @@ fn damaged_bytes_are_refused_with_their_field() {
         format!("a bandwidth is {}, which cannot be", u64::MAX)
     );
 }
+
+#[test]
+fn a_capped_database_gives_no_more_than_the_bandwidth_and_keeps_its_entries() {
+    let measured = || {
+        let mut database = PriorityDatabase::new(Bandwidth::new(30, &[]).expect("valid"));
+        database.learn([(Class::BestEffort, 60)]);
+        database.learn([(Class::RealTime, 40), (Class::Idle, 20)]);
+        database
+    };
+    let rates = |database: &PriorityDatabase, classes: &[Class]| {
+        let combination = Combination::from_classes(classes.iter().copied());
+        let rates = database.rates(&combination);
+        classes
+            .iter()
+            .map(|class| rates.for_class(*class))
+            .collect::<Vec<_>>()
+    };
+    let (whole, mut capped) = (measured(), measured());
+    capped.cap_at_bandwidth();
+    assert_eq!(rates(&whole, &[Class::BestEffort]), [60]);
+    assert_eq!(rates(&capped, &[Class::BestEffort]), [30]);
+    assert_eq!(rates(&capped, &[Class::RealTime, Class::Idle]), [20, 10]);
+    assert_eq!(capped.export().as_bytes(), whole.export().as_bytes());
+    let mut read = PriorityDatabase::new(Bandwidth::new(30, &[]).expect("valid"));
+    read.cap_at_bandwidth();
+    read.import(&whole.export()).expect("its own");
+    assert_eq!(rates(&read, &[Class::BestEffort]), [30]);
+}

@@ -22,6 +22,7 @@ use tidegate_device::catalogue;
 use crate::allowed_paths::{AllowedPaths, NotAllowed};
 use crate::fault::Rule;
 
+mod cluster;
 mod context;
 mod control;
 mod dashboard;
@@ -46,6 +47,7 @@ mod tls;
 pub mod transfer;
 pub mod vm;
 
+pub use cluster::{AccessError, AccessOption, ClusterConfig, EtcdAccess, etcd_url, key_prefix};
 pub use control::{
     AccessConfig, Account, ControlConfig, ControlListenConfig, DEFAULT_CONTROL_SOCKET,
 };
@@ -80,6 +82,11 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     let mut loaded = parse(&text, &path.display().to_string(), base)?;
     let tls = loaded.config.tls();
     let files = tls.flat_map(|(_, tls)| tls.files().map(Path::to_owned).collect::<Vec<_>>());
+    let cluster = loaded.config.cluster.as_ref();
+    let of_cluster = cluster
+        .into_iter()
+        .flat_map(|cluster| cluster.access.files());
+    let files = files.chain(of_cluster.map(Path::to_owned));
     // Certificates may be shared with disks of the API, and have nothing secret.
     let keys = (loaded.config.disks())
         .filter_map(|(_, disk)| disk.nbd.as_ref()?.tls.as_ref()?.private_key());
@@ -154,6 +161,8 @@ pub struct Config {
     pub history: HistoryConfig,
     /// Directory of recordings and their bound; `None` if there is no place for them.
     pub recording: Option<RecordingConfig>,
+    /// Cluster that the daemon joins; `None`: it joins none.
+    pub cluster: Option<ClusterConfig>,
     /// Listeners that serve metrics and health alone.
     pub metrics: Vec<MetricsConfig>,
     /// Listeners that serve the page for browsers.

@@ -11,8 +11,8 @@ use super::context::Context;
 use super::listen_address::{AddressKind, ClaimedAddresses, owner, socket_mode, unix_or_tcp};
 use super::{
     Config, ControlConfig, DaemonConfig, HistoryConfig, ListenAddress, ListenConfig, PathsConfig,
-    RecordingConfig, SocketTemplate, StoreConfig, VmConfig, context, control, dashboard, device,
-    export_names, keys, metrics, nbd, overcommit, recording, tls, vm,
+    RecordingConfig, SocketTemplate, StoreConfig, VmConfig, cluster, context, control, dashboard,
+    device, export_names, keys, metrics, nbd, overcommit, recording, tls, vm,
 };
 use crate::allowed_paths::AllowedPaths;
 
@@ -47,15 +47,13 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         None => Some(HistoryConfig::beside(beside)),
     };
     let recording = section.take("recording");
+    let cluster = cluster::read_if_any(&mut section, context);
     let metrics = metrics::read_all(&mut section, context, &mut sockets);
     let dashboards = dashboard::read_all(&mut section, context, &mut sockets);
     let listen = section.take_tables(keys::LISTENERS.name);
     let device_tables = section.take_tables(keys::DEVICES.name);
     let vm_tables = section.take_tables("vm");
-    let why = "add the unix socket or the address to which NBD clients connect";
-    require_tables(&section, &keys::LISTENERS, why);
-    let why = "add the file, block device or model that stores the disks";
-    require_tables(&section, &keys::DEVICES, why);
+    require_listeners_and_devices(&section);
 
     // Devices come first, because VMs refer to them; VMs before listeners, which name their
     // exports.
@@ -77,6 +75,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         store: store?,
         history: history?,
         recording: recording?,
+        cluster: cluster?,
         metrics: metrics.into_iter().collect::<Option<_>>()?,
         dashboards: dashboards.into_iter().collect::<Option<_>>()?,
         listeners: listeners.into_iter().collect::<Option<_>>()?,
@@ -120,6 +119,13 @@ fn warn_of_devices(drafts: &[device::Draft<'_>], vms: &[Option<VmConfig>]) {
             overcommit::warn(&draft.field, device, &vms.collect::<Vec<_>>());
         }
     }
+}
+
+fn require_listeners_and_devices(section: &Section<'_>) {
+    let why = "add the unix socket or the address to which NBD clients connect";
+    require_tables(section, &keys::LISTENERS, why);
+    let why = "add the file, block device or model that stores the disks";
+    require_tables(section, &keys::DEVICES, why);
 }
 
 fn require_tables(section: &Section<'_>, key: &KeyInfo, why: &str) {

@@ -69,6 +69,15 @@ directory = "h"
 max_size = "64 MiB"
 [recording]
 max_size = "2 GiB"
+[cluster]
+host = "a"
+etcd = ["https://10.0.0.1:2379"]
+user = "tidegate"
+password_file = "etcd.password"
+ca = "ca.pem"
+certificate = "client.pem"
+key = "client.key"
+lease = "20 s"
 [[metrics]]
 tcp = "127.0.0.1:9809"
 [metrics.tls]

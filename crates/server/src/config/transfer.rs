@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use tidegate_api::cluster::PlacementClaim;
 use tidegate_config::schedule::future_time;
 use tidegate_config::{ConfigErrors, Field, Section, document};
 use tidegate_core::time::Nanos;
@@ -30,18 +31,50 @@ pub fn from_json(
     now: Timestamp,
     zone: &TimeZone,
 ) -> Result<TransferOrder, ConfigErrors> {
+    placed_from_json(json, now, zone).map(|(order, _)| order)
+}
+
+/// Parses a transfer as [`from_json`] does, with the `placement` by a cluster if it has one.
+///
+/// # Errors
+/// All mistakes in the JSON.
+pub fn placed_from_json(
+    json: &serde_json::Value,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> Result<(TransferOrder, Option<PlacementClaim>), ConfigErrors> {
     document::read_json(json, "", |field| {
         let mut section = Section::open(field)?;
         let size = section.need("size", SIZE);
         let bytes = size.and_then(|size| size.bytes(1..=BYTES_MAX));
         let due = due(&mut section, now, zone);
+        let placement = section.read("placement", None, |field| claim(field).map(Some));
         section.finish();
-        Some(TransferOrder {
+        let order = TransferOrder {
             bytes: bytes?,
             due: due?,
             replace: false,
             most: None,
-        })
+        };
+        Some((order, placement?))
+    })
+}
+
+fn claim(field: &Field<'_>) -> Option<PlacementClaim> {
+    let mut section = Section::open(field)?;
+    let host = section.need("host", "the name of a host: \"a\"");
+    let host = host.and_then(|host| host.name());
+    let begun = section.need("begun_ns", "the time of the placement: 1764417600000000000");
+    let begun_ns = begun.and_then(|begun| begun.count(0..=u64::MAX));
+    let reserved = section.need("reserved_bytes_per_s", "bytes a second, such as 0");
+    let reserved_bytes_per_s = reserved.and_then(|reserved| reserved.count(0..=u64::MAX));
+    let device = section.read("device", None, |field| field.name().map(Some));
+    section.finish();
+    Some(PlacementClaim {
+        host: host?,
+        begun_ns: begun_ns?,
+        reserved_bytes_per_s: reserved_bytes_per_s?,
+        device: device?,
     })
 }
 
@@ -120,6 +153,42 @@ mod tests {
         }
         let bytes = read(&json!({ "size": "2 GiB", "by": "14:03" })).map(|transfer| transfer.bytes);
         assert_eq!(bytes.expect("good"), 2 << 30);
+    }
+
+    #[test]
+    fn a_placement_by_a_cluster_is_read_or_refused_at_its_keys() {
+        let order = |placement| json!({ "size": "1 B", "deadline": "1 s", "placement": placement });
+        let placed = |json: &Value| {
+            let now = "2026-11-22T14:02:30+01:00".parse().expect("a time");
+            placed_from_json(json, now, &TimeZone::UTC).map(|(_, placement)| placement)
+        };
+        let whole = json!({ "host": "a", "begun_ns": u64::MAX, "reserved_bytes_per_s": 7 });
+        let claim = placed(&order(whole)).expect("good").expect("a placement");
+        assert_eq!((claim.begun_ns, claim.reserved_bytes_per_s), (u64::MAX, 7));
+        assert_eq!((claim.host.as_str(), claim.device), ("a", None));
+        let none = placed(&json!({ "size": "1 B", "deadline": "1 s" }));
+        assert_eq!(none.expect("good"), None);
+        for (wrong, at) in [
+            (
+                json!({ "begun_ns": 1, "reserved_bytes_per_s": 7 }),
+                "placement",
+            ),
+            (
+                json!({ "host": "a", "begun_ns": -1, "reserved_bytes_per_s": 7 }),
+                "placement.begun_ns",
+            ),
+            (
+                json!({ "host": "a", "begun_ns": 1, "reserved_bytes_per_s": 7, "more": 1 }),
+                "placement",
+            ),
+        ] {
+            let errors = placed(&order(wrong)).expect_err(at);
+            assert!(
+                errors.0.iter().any(|error| error.field == at),
+                "{at}: {:?}",
+                errors.0
+            );
+        }
     }
 
     /// Asserts that an order is rejected at this field, with parts of the message and of the hint.

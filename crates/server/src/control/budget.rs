@@ -14,7 +14,9 @@ use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::handlers::ok;
 use super::plane::Plane;
+use super::schedule::Clock;
 use crate::config::{DeviceConfig, VmConfig};
+use crate::daemon::DaemonHandle;
 use crate::feasibility;
 
 /// Reason for which the budget of a device without a usable profile is not known.
@@ -39,6 +41,15 @@ pub(super) async fn list<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Respo
     let own = api.clone();
     let budgets = api.budgets.get(move || async move { own.budgets().await });
     Ok(ok(&budgets.await??))
+}
+
+/// Returns what each device of a daemon can still promise, as `GET /v1/budget` does.
+///
+/// # Errors
+/// The reason, if the computation fails or an event loop does not answer.
+pub async fn device_budgets(daemon: &DaemonHandle) -> Result<Vec<DeviceBudgetView>, String> {
+    let api = Api::new(daemon.clone(), Clock::system());
+    api.budgets().await.map_err(|error| error.body.error.what)
 }
 
 impl<P: Plane> Api<P> {

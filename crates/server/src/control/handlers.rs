@@ -105,6 +105,8 @@ impl<P: Plane> Api<P> {
             let mut reasons = api.plane.problems();
             let history = api.plane.history().map(|history| history.status());
             reasons.extend(history.and_then(health::history_failed));
+            let membership = api.plane.membership().map(|it| it.status().view);
+            reasons.extend(membership.and_then(|view| health::not_in_cluster(&view)));
             for (index, (name, _)) in api.plane.devices().iter().enumerate() {
                 match api.snapshot(index, name).await {
                     // A stuck loop is a finding of the request, not a failure of it.
@@ -380,7 +382,9 @@ pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Res
 
 pub(super) async fn readiness<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let reasons = api.health_reasons().await?;
-    let readiness = health::readiness(&reasons, api.plane.change_gate().is_closed());
+    let membership = api.plane.membership().map(|it| it.status().view);
+    let is_taken_over = api.plane.change_gate().is_closed();
+    let readiness = health::readiness(&reasons, is_taken_over, membership);
     let code = if readiness.ready {
         StatusCode::OK
     } else {
@@ -394,7 +398,13 @@ pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Re
     let history = api.plane.history().map(|history| history.status());
     Ok((
         [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
-        metrics::render(all, api.scheduled(), api.plane.handshakes(), history),
+        metrics::render(
+            all,
+            api.scheduled(),
+            api.plane.handshakes(),
+            history,
+            api.plane.membership().map(|it| it.status()),
+        ),
     )
         .into_response())
 }

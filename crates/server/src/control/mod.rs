@@ -66,6 +66,7 @@ use crate::calculation::Program;
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::tokens::Tokens;
 
+pub use budget::device_budgets;
 pub use sockets::{SocketError, Sockets};
 
 /// Maximum size of a request's body in bytes. An objective takes a few hundred, the learnt state of

@@ -17,6 +17,7 @@ use crate::daemon::{self, ChangeGate, ControlError, DaemonHandle, DeviceRecordin
 use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::HandshakeCounts;
+use crate::membership::Membership;
 use crate::recording::Recordings;
 use crate::transfer::TransferOrder;
 
@@ -80,6 +81,11 @@ pub(crate) trait Inventory {
 
     /// Returns the recordings of requests.
     fn recordings(&self) -> Arc<Recordings>;
+
+    /// Returns the membership in a cluster; `None` for a daemon that joins none.
+    fn membership(&self) -> Option<Arc<Membership>> {
+        None
+    }
 }
 
 /// Questions and changes that an event loop answers.
@@ -312,6 +318,10 @@ impl Inventory for DaemonHandle {
 
     fn recordings(&self) -> Arc<Recordings> {
         DeviceRecordings::of(self).state().clone()
+    }
+
+    fn membership(&self) -> Option<Arc<Membership>> {
+        daemon::membership_of(self).cloned()
     }
 }
 

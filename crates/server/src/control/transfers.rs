@@ -1,14 +1,17 @@
 //! `/v1/vms/{name}/job` and `/v1/jobs`: deadline transfers.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use tidegate_api::cluster::PlacementClaim;
 use tidegate_api::query::TransferQuery;
 use tidegate_api::transfer::VmTransfersView;
 
 use super::Api;
 use super::admit::Proposal;
-use super::error::{ApiResult, json};
+use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::path::Path;
 use super::plane::Plane;
@@ -16,6 +19,7 @@ use super::view::{self, DisplayTime};
 use crate::command::VmSnapshot;
 use crate::config;
 use crate::feasibility;
+use crate::membership::{Membership, StartRefusal};
 use crate::transfer::{self, Due, TransferOrder};
 
 /// Example of a body.
@@ -93,6 +97,94 @@ impl<P: Plane> Api<P> {
     }
 }
 
+// Transfers that a cluster has placed. Each admission is checked against etcd before the transfer
+// begins, and once more after it: a placement that another session ends in between would run
+// without anyone counting it.
+
+fn membership<P: Plane>(api: &Api<P>, vm: &str) -> ApiResult<Arc<Membership>> {
+    api.plane.membership().ok_or_else(|| {
+        let what = "this daemon has joined no cluster: its configuration has no [cluster]";
+        ApiError::new(StatusCode::CONFLICT, what, vm)
+    })
+}
+
+/// Has etcd confirm a placement.
+///
+/// # Errors
+/// 409 if it is not one of this host's, 503 if it cannot be confirmed at present.
+async fn check_placement<P: Plane>(
+    api: &Api<P>,
+    vm: &str,
+    claim: &PlacementClaim,
+) -> ApiResult<()> {
+    let checked = membership(api, vm)?.check_start(vm, claim).await;
+    checked.map_err(|refusal| {
+        tracing::info!(vm, "start by a placer refused: {}", refusal.why);
+        refused_start(refusal, vm)
+    })
+}
+
+/// Refuses a placement that was decided before VMs reserved more.
+///
+/// # Errors
+/// 409 with both reservations.
+fn check_reserved<P: Plane>(api: &Api<P>, vm: &str, claim: &PlacementClaim) -> ApiResult<()> {
+    let now = api.clock.now();
+    let configs = api.plane.device_configs();
+    let devices = configs.iter().enumerate();
+    let of_placement = devices.filter(|(_, device)| {
+        let named = claim.device.as_ref();
+        named.is_none_or(|name| *name == device.name)
+    });
+    let reserved = of_placement
+        .map(|(at, device)| feasibility::standing_reservation(device, &api.plane.vms_of(at), now));
+    let reserved = reserved.fold(0_u64, u64::saturating_add);
+    if reserved <= claim.reserved_bytes_per_s {
+        return Ok(());
+    }
+    membership(api, vm)?.count_refused();
+    let what = format!(
+        "the VMs of host {:?} reserve {reserved} B/s, more than the {} B/s that the placement \
+             was decided on; place the transfer again",
+        claim.host, claim.reserved_bytes_per_s
+    );
+    Err(ApiError::new(StatusCode::CONFLICT, what, vm))
+}
+
+/// Cancels a transfer that has begun if its placement was ended meanwhile. A placement that
+/// cannot be confirmed at present was confirmed before.
+///
+/// # Errors
+/// 409 if the transfer was cancelled.
+async fn check_still_placed<P: Plane>(
+    api: &Api<P>,
+    vm: &str,
+    claim: &PlacementClaim,
+) -> ApiResult<()> {
+    let checked = membership(api, vm)?.check_start(vm, claim).await;
+    let Some(refusal) = checked.err().filter(|refusal| refusal.is_final) else {
+        return Ok(());
+    };
+    tracing::warn!(vm, "transfer of a placer cancelled: {}", refusal.why);
+    let (own, name) = (api.clone(), vm.to_owned());
+    let cancelled = api.change(vm, async move {
+        in_time(&name, own.plane.cancel_transfer(&name)).await?;
+        own.record_transfers(&name).await;
+        Ok(())
+    });
+    cancelled.await?;
+    Err(refused_start(refusal, vm))
+}
+
+fn refused_start(refusal: StartRefusal, vm: &str) -> ApiError {
+    let status = if refusal.is_final {
+        StatusCode::CONFLICT
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    ApiError::new(status, refusal.why, vm)
+}
+
 pub(super) async fn list<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let all = api.snapshots().await?;
     let vms = all.iter().flat_map(|device| &device.vms);
@@ -115,12 +207,20 @@ pub(super) async fn begin<P: Plane>(
 ) -> ApiResult<Response> {
     let query: TransferQuery = parse_query(&uri, "?replace=true")?;
     let at = api.display_time();
-    let mut order = config::transfer::from_json(&parse_body(body, TRANSFER)?, at.now, &at.zone)?;
+    let body = parse_body(body, TRANSFER)?;
+    let (mut order, claim) = config::transfer::placed_from_json(&body, at.now, &at.zone)?;
     order.replace = query.replace;
-    let (own, vm) = (api.clone(), name.clone());
-    api.change(&name, async move {
+    // Outside of the change, which would keep others waiting for etcd.
+    if let Some(claim) = &claim {
+        check_placement(&api, &name, claim).await?;
+    }
+    let (own, vm, placed) = (api.clone(), name.clone(), claim.clone());
+    let begun = api.change(&name, async move {
         // Checked first, because its error lists the VMs that exist.
         own.vm_snapshot(&vm).await?;
+        if let Some(claim) = &placed {
+            check_reserved(&own, &vm, claim)?;
+        }
         let fitting = if query.force {
             None
         } else {
@@ -143,8 +243,12 @@ pub(super) async fn begin<P: Plane>(
             transfer.notes.push(note);
         }
         Ok(json(StatusCode::CREATED, &view))
-    })
-    .await
+    });
+    let begun = begun.await?;
+    if let Some(claim) = &claim {
+        check_still_placed(&api, &name, claim).await?;
+    }
+    Ok(begun)
 }
 
 pub(super) async fn cancel<P: Plane>(

@@ -275,6 +275,7 @@ impl Giver {
             recorded: Handle::current().block_on(self.recorded())?,
             policies: Handle::current().block_on(self.policies())?,
             limit_groups: Handle::current().block_on(self.limit_groups())?,
+            membership: (shared.membership.as_ref()).and_then(|it| it.handed()),
             ..Plan::default()
         };
         let mut files = Vec::new();

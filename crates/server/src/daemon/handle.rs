@@ -29,9 +29,11 @@ use crate::command::{
 };
 use crate::config::{Config, DaemonConfig, DiskConfig, ListenConfig, PathsConfig, VmConfig};
 use crate::event_loop::Files;
+use crate::feasibility;
 use crate::history::History;
 use crate::learnt_state_file::LearntStateFile;
 use crate::listener::{ExportCatalogue, HalfOpenTables};
+use crate::membership::{Membership, PublishedDevice};
 use crate::recording::Recordings;
 use crate::store::Store;
 use crate::transfer::TransferOrder;
@@ -74,6 +76,7 @@ impl DaemonHandle {
             transfers: Transfers::new(transfers_changed),
             history,
             recordings,
+            membership: (config.cluster).map(|cluster| Arc::new(Membership::new(&cluster.host))),
             paths: config.paths,
             config: config.daemon,
             listeners: config.listeners,
@@ -453,4 +456,25 @@ impl DaemonHandle {
         let devices = &self.shared.devices;
         Ok(devices.ask(device, |reply| command(name, reply)).await??)
     }
+}
+
+/// Returns the membership of a daemon in a cluster; `None` if its configuration has no `[cluster]`.
+pub fn membership_of(daemon: &DaemonHandle) -> Option<&Arc<Membership>> {
+    daemon.shared.membership.as_ref()
+}
+
+/// Returns the devices of a daemon with their standing reservations, as a member of a cluster
+/// publishes them; asks no event loop.
+pub fn published_devices(daemon: &DaemonHandle) -> Vec<PublishedDevice> {
+    let now = Timestamp::now();
+    let configs = daemon.shared.devices.configs();
+    let devices = configs.iter().enumerate().map(|(at, device)| {
+        let vms = daemon.shared.vms.on_device(at);
+        PublishedDevice {
+            name: device.name.clone(),
+            vms: vms.len(),
+            reserved_bytes_per_s: feasibility::standing_reservation(device, &vms, now),
+        }
+    });
+    devices.collect()
 }

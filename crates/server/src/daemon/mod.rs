@@ -67,7 +67,7 @@ pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
 pub(crate) use disk_limits::DiskLimits;
 use give::{Giver, Offer, Request};
-pub use handle::DaemonHandle;
+pub use handle::{DaemonHandle, membership_of, published_devices};
 use opening::{bind_nbd, bind_vhost_user, open_disks, open_store, start_history, tls_of, vm_of};
 pub use outcome::Stopped;
 pub use recordings::DeviceRecordings;

@@ -17,6 +17,7 @@ use super::unsent::Unsent;
 use crate::config::{DaemonConfig, ListenConfig, PathsConfig};
 use crate::history::History;
 use crate::listener::HalfOpenTables;
+use crate::membership::Membership;
 use crate::recording::Recordings;
 use crate::storage_identity::IdentitySource;
 
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     /// History of VMs and devices; `None` if it is turned off.
     pub(super) history: Option<Arc<History>>,
     pub(super) recordings: Arc<Recordings>,
+    /// Membership in the cluster of `[cluster]`; `None` without that section.
+    pub(super) membership: Option<Arc<Membership>>,
     /// Section `[paths]` of the configuration, for disks that come by the API or from the store.
     pub(super) paths: PathsConfig,
     /// Section `[daemon]` of the configuration.

@@ -94,6 +94,8 @@ fn merge(inherited: Inherited, config: &mut Config, own: &[Value]) -> Result<Tak
         policies,
         limit_groups,
         recorded,
+        // Taken over by the thread that holds the lease.
+        membership: _,
         clients,
         disks,
         sockets,

@@ -157,7 +157,13 @@ mod tests {
             ..Objective::default()
         };
         device.vms[0].attainment = Part::ALL.map(attainment).to_vec();
-        let text = render(vec![device], Vec::new(), HandshakeCounts::default(), None);
+        let text = render(
+            vec![device],
+            Vec::new(),
+            HandshakeCounts::default(),
+            None,
+            None,
+        );
         let names: Vec<String> = VM_METRICS
             .iter()
             .map(|metric| format!("tidegate_vm_{}", metric.name))

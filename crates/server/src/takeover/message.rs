@@ -13,6 +13,7 @@ use serde_json::Value;
 use tidegate_nbd::{ReplyStyle, TransmissionState};
 
 use super::limit_state::LimitState;
+use crate::membership::HandedMembership;
 
 /// Version of the hand-over. Both daemons must have the same.
 pub const FORMAT: u32 = 2;
@@ -135,6 +136,9 @@ pub(crate) struct Plan {
     /// Devices whose requests are recorded now.
     #[serde(default)]
     pub(crate) recorded: Vec<String>,
+    /// Registration in a cluster; absent without one, and in a plan of earlier builds.
+    #[serde(default)]
+    pub(crate) membership: Option<HandedMembership>,
 }
 
 /// Listening socket.

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::backing::LockedFile;
 use crate::listener::{InheritedSocket, InheritedSockets};
+use crate::membership::HandedMembership;
 use crate::ownership::Ownership;
 use crate::ring::sys;
 use crate::service_manager;
@@ -49,6 +50,8 @@ pub struct Inherited {
     pub(crate) limit_groups: Vec<LimitGroupPlan>,
     pub(crate) clients: Vec<ClientPlan>,
     pub(crate) recorded: Vec<String>,
+    /// Registration of the running daemon in its cluster; `None` without one.
+    pub membership: Option<HandedMembership>,
     /// True if there is a running daemon.
     pub(crate) is_takeover: bool,
     /// Ownership of all sockets and files.
@@ -342,6 +345,7 @@ fn inherit(plan: Plan, mut descriptors: Reader<OwnedFd>) -> Result<Inherited, St
         not_served: plan.not_served,
         policies: plan.policies,
         limit_groups: plan.limit_groups,
+        membership: plan.membership,
         clients: plan.clients,
         recorded: plan.recorded,
         is_takeover: true,

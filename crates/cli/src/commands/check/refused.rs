@@ -6,13 +6,28 @@ use tidegate_server::listener::check_owner;
 use tidegate_server::tls;
 
 use super::warning;
+use crate::commands::serve;
+use crate::problem;
 
 /// Returns an error for each file that `serve` would refuse.
 pub(super) fn by_serve(config: &Config) -> Vec<Diagnostic> {
     let mut refused = disks(config);
     refused.extend(tls_files(config));
     refused.extend(owners(config));
+    refused.extend(cluster(config));
     refused
+}
+
+/// Returns an error if the files of `[cluster]` cannot be used, or this build has no etcd.
+fn cluster(config: &Config) -> Option<Diagnostic> {
+    let error = serve::check_cluster(config).err()?;
+    let problem = problem::for_api(&error);
+    let mut refusal = Diagnostic::error(problem.what).located_at("cluster", &(0..0));
+    if let Some(help) = problem.allowed {
+        refusal = refusal.allowing(help);
+    }
+    refusal.place = (config.cluster.as_ref()).and_then(|cluster| cluster.place.clone());
+    Some(refusal)
 }
 
 /// Returns an error for each disk whose file `serve` would refuse until the file or the

@@ -1,5 +1,6 @@
 //! `tidegate cluster`: the hosts of a cluster, and the store that it is kept in.
 
+mod daemons;
 mod status;
 #[cfg(feature = "cluster")]
 mod watch;

@@ -8,6 +8,7 @@ use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::bytes_per_s;
 
 use super::super::place::{session, stores};
+use super::daemons::{self, JoinedDaemon};
 use crate::args::StoreArgs;
 use crate::output::Output;
 
@@ -27,6 +28,9 @@ pub(super) struct Status {
     /// Members of etcd; absent for a file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     members: Vec<Member>,
+    /// Daemons that have joined.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    daemons: Vec<JoinedDaemon>,
 }
 
 /// Member of etcd.
@@ -121,6 +125,7 @@ impl Status {
             jobs_waiting: state.waiting.len(),
             free_bytes_per_s: free,
             members: Vec::new(),
+            daemons: daemons::all(state),
         }
     }
 
@@ -157,6 +162,10 @@ impl Status {
             bytes_per_s(self.free_bytes_per_s as f64).into(),
         ]);
         let mut text = format!("cluster in {}\n", self.store) + &table.render(out.style());
+        if !self.daemons.is_empty() {
+            text.push('\n');
+            text.push_str(&daemons::table(&self.daemons).render(out.style()));
+        }
         if !self.members.is_empty() {
             text.push('\n');
             text.push_str(&members(&self.members).render(out.style()));

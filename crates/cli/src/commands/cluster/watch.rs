@@ -1,12 +1,13 @@
 //! `tidegate cluster status --watch`: a new table on each change in etcd.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use tidegate_cluster::Change;
 use tidegate_cluster::store::{
     ClusterStore, EtcdStore, Revision, Snapshot, StoreError, WatchEvent,
 };
+use tidegate_cluster::{Change, HostRecord};
 
 use super::super::place::errors::problem;
 use super::super::place::{session, stores};
@@ -33,6 +34,13 @@ impl ClusterStore for Watched<'_> {
         match self.store.learnt(host) {
             // The watch says so; until then the figures are those of the declared bandwidths.
             Err(StoreError::Unavailable { .. }) => Ok(None),
+            learnt => learnt,
+        }
+    }
+
+    fn learnt_by_all(&self, hosts: &[HostRecord]) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+        match self.store.learnt_by_all(hosts) {
+            Err(StoreError::Unavailable { .. }) => Ok(BTreeMap::new()),
             learnt => learnt,
         }
     }

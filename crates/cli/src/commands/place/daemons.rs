@@ -5,6 +5,7 @@ use std::path::Path;
 
 use hyper::Method;
 use serde::Deserialize;
+use tidegate_api::cluster::PlacementClaim;
 use tidegate_api::query::percent_encode;
 use tidegate_api::transfer::TransferRequest;
 use tidegate_cluster::{DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
@@ -59,10 +60,17 @@ impl Daemons for Sockets {
         Ok(vms.into_iter().map(served).collect())
     }
 
-    fn start(&self, socket: &str, vm: &str, request: &Request) -> Result<(), DaemonError> {
+    fn start(
+        &self,
+        socket: &str,
+        vm: &str,
+        request: &Request,
+        placement: Option<&PlacementClaim>,
+    ) -> Result<(), DaemonError> {
         let order = TransferRequest {
             size: format!("{} B", request.bytes()),
             deadline: Some(exact(request.deadline())),
+            placement: placement.cloned(),
             ..TransferRequest::default()
         };
         let path = format!("/v1/vms/{}/job", percent_encode(vm));

@@ -80,6 +80,11 @@ fn of_host(error: &HostError) -> Problem {
         HostError::Exists { .. } => problem.at("NAME").help(
             "to change an existing host, use a file of all hosts: `tidegate place job --hosts`",
         ),
+        HostError::SameDaemon { socket, .. } => problem.at(socket.clone()).help(
+            "a socket is a path on the machine that runs the command, where it leads to one \
+             daemon: give each host another device of it, or leave the socket out for hosts on \
+             other machines",
+        ),
         HostError::Unknown { known, .. } => problem.at("NAME").help(there_are(known)),
         HostError::Busy { .. } => problem.help(
             "--requeue places them on other hosts, --lose gives them up; or drain the host, and \

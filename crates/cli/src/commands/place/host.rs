@@ -41,6 +41,12 @@ struct HostLine {
     /// Largest bandwidth that a further job may need.
     takes_up_to_bytes_per_s: u64,
     drained: bool,
+    /// Standing reservation of the VMs; absent for a host whose daemon has never joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved_bytes_per_s: Option<u64>,
+    /// `joined` or `lost`; absent for a host whose daemon has never joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     socket: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,6 +56,7 @@ struct HostLine {
 fn list(cluster: &Cluster<'_>, out: Output) -> Result<()> {
     let line = |(at, host): (usize, &HostRecord)| {
         let view = cluster.pcos().host(HostId(at))?;
+        let membership = cluster.state().memberships.get(&host.name);
         Some(HostLine {
             host: host.name.clone(),
             bandwidth_bytes_per_s: host.bandwidth,
@@ -58,6 +65,14 @@ fn list(cluster: &Cluster<'_>, out: Output) -> Result<()> {
             free_bytes_per_s: view.acceptance().free(),
             takes_up_to_bytes_per_s: view.acceptance().max_rate(),
             drained: host.drained,
+            reserved_bytes_per_s: membership.map(|_| cluster.state().reserved(host)),
+            member: membership.map(|it| {
+                if it.daemon.is_some() {
+                    "joined"
+                } else {
+                    "lost"
+                }
+            }),
             socket: host.socket.clone(),
             device: host.device.clone(),
         })
@@ -79,14 +94,19 @@ fn list(cluster: &Cluster<'_>, out: Output) -> Result<()> {
 }
 
 fn table(lines: &[HostLine]) -> Table {
-    let mut table = Table::new([
+    // Without members there is nothing to say about them.
+    let has_members = lines.iter().any(|line| line.member.is_some());
+    let of_members = [("RESERVED", Align::Right), ("MEMBER", Align::Left)];
+    let mut columns = vec![
         ("HOST", Align::Left),
         ("BANDWIDTH", Align::Right),
         ("JOBS", Align::Right),
         ("FREE", Align::Right),
         ("ROOM FOR", Align::Right),
-        ("DAEMON", Align::Left),
-    ]);
+    ];
+    columns.extend(of_members.into_iter().filter(|_| has_members));
+    columns.push(("DAEMON", Align::Left));
+    let mut table = Table::new(columns);
     let rate = |rate: u64| bytes_per_s(rate as f64);
     for line in lines {
         let takes = match (line.drained, line.takes_up_to_bytes_per_s) {
@@ -98,14 +118,26 @@ fn table(lines: &[HostLine]) -> Table {
             (Some(socket), Some(device)) => format!("{socket}, {device}"),
             (socket, _) => socket.clone().unwrap_or_default(),
         };
-        table.row([
+        let mut cells = vec![
             Cell::from(line.host.as_str()).tone(Tone::Strong),
             rate(line.bandwidth_bytes_per_s).into(),
             format!("{} of {}", line.jobs, line.jobs_at_most).into(),
             rate(line.free_bytes_per_s).into(),
             takes,
-            daemon.into(),
-        ]);
+        ];
+        if has_members {
+            let is_lost = line.member == Some("lost");
+            let tone = if is_lost { Tone::Bad } else { Tone::Normal };
+            cells.push(
+                line.reserved_bytes_per_s
+                    .map(rate)
+                    .unwrap_or_default()
+                    .into(),
+            );
+            cells.push(Cell::from(line.member.unwrap_or_default()).tone(tone));
+        }
+        cells.push(daemon.into());
+        table.row(cells);
     }
     table
 }

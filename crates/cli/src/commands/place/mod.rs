@@ -32,13 +32,11 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
         PlaceCommand::Host(command) => host::run(command, out),
         PlaceCommand::Db { file: None, store } => priority_database::run(store, out),
         PlaceCommand::Db {
-            file: Some(file),
-            store,
+            file: Some(file), ..
         } => {
             let store = StoreArgs {
                 path: file.clone(),
-                etcd: Vec::new(),
-                ..store.clone()
+                etcd: None,
             };
             priority_database::run(&store, out)
         }

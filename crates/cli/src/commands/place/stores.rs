@@ -42,11 +42,11 @@ pub(in crate::commands) mod etcd {
     //! Options of etcd: what they name is read and checked.
 
     use std::fs;
-    use std::net::IpAddr;
     use std::path::Path;
 
     use anyhow::Result;
     use tidegate_cluster::store::{EtcdOptions, EtcdStore, EtcdTls, EtcdUser};
+    use tidegate_server::config::{AccessOption, EtcdAccess};
     use tidegate_server::tls;
 
     use super::super::errors::problem;
@@ -58,58 +58,40 @@ pub(in crate::commands) mod etcd {
 
     /// Creates the store in etcd that the options name.
     pub(in crate::commands) fn open(at: &StoreArgs) -> Result<EtcdStore> {
-        let tls = tls(at)?;
-        let user = match &at.etcd_user {
+        let access = at.etcd.clone().unwrap_or_default();
+        let name = |option| match option {
+            AccessOption::Endpoints => "--etcd",
+            AccessOption::Authority => "--etcd-ca PATH",
+            AccessOption::Certificate => "--etcd-certificate PATH",
+            AccessOption::Key => "--etcd-key PATH",
+        };
+        access.check(name).map_err(|error| {
+            let option = name(error.option).trim_end_matches(" PATH");
+            Problem::new(error.what).at(option).help(error.help)
+        })?;
+        EtcdStore::new(&options(&access)?).map_err(problem)
+    }
+
+    /// Reads the files that the options name, which fit each other.
+    pub(in crate::commands) fn options(access: &EtcdAccess) -> Result<EtcdOptions> {
+        let user = match &access.user {
             Some(name) => Some(EtcdUser {
                 name: name.clone(),
-                password: password(at)?,
+                password: password(access)?,
             }),
             None => None,
         };
-        check_urls(&at.etcd, tls.is_some(), user.is_some())?;
-        let options = EtcdOptions {
-            endpoints: at.etcd.clone(),
-            prefix: at.etcd_prefix.clone(),
+        Ok(EtcdOptions {
+            endpoints: access.endpoints.clone(),
+            prefix: access.prefix.clone(),
             user,
-            tls,
+            tls: read_tls(access)?,
             call_timeout: EtcdOptions::CALL_TIMEOUT,
-        };
-        EtcdStore::new(&options).map_err(problem)
+        })
     }
 
-    /// Checks that TLS is where it is asked for, and that no password goes out in the clear.
-    fn check_urls(urls: &[String], has_tls: bool, has_user: bool) -> Result<()> {
-        for url in urls {
-            let problem = |what: &str| Problem::new(format!("{url}: {what}")).at("--etcd");
-            let plain = url.strip_prefix("http://");
-            match (plain, has_tls) {
-                (None, false) => {
-                    let help = "add --etcd-ca PATH, the authority of the members' certificates";
-                    return Err(problem("https needs an authority").help(help).into());
-                }
-                (Some(_), true) => {
-                    let help = "write https:// in the URL";
-                    return Err(problem("--etcd-ca is for TLS").help(help).into());
-                }
-                (Some(address), false) if has_user && !is_loopback(address) => {
-                    let what = "the password could be read on the way";
-                    let help = "use https:// with --etcd-ca";
-                    return Err(problem(what).help(help).into());
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn is_loopback(address: &str) -> bool {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-    }
-
-    fn password(at: &StoreArgs) -> Result<String> {
-        if let Some(path) = &at.etcd_password_file {
+    fn password(access: &EtcdAccess) -> Result<String> {
+        if let Some(path) = &access.password_file {
             let text = read(path)?;
             let text = String::from_utf8_lossy(&text);
             return Ok(text.lines().next().unwrap_or_default().to_owned());
@@ -121,25 +103,10 @@ pub(in crate::commands) mod etcd {
         })
     }
 
-    fn tls(at: &StoreArgs) -> Result<Option<EtcdTls>> {
-        let own = match (at.etcd_certificate.as_deref(), at.etcd_key.as_deref()) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            _ => {
-                let problem = Problem::new("a certificate and its private key go together");
-                let help = "name both: --etcd-certificate PATH --etcd-key PATH";
-                return Err(problem.help(help).into());
-            }
-        };
-        let Some(authority) = &at.etcd_ca else {
-            return match own {
-                None => Ok(None),
-                Some(_) => {
-                    let problem = Problem::new("a client's certificate is for TLS");
-                    let help = "add --etcd-ca PATH, the authority of the members' certificates";
-                    Err(problem.help(help).into())
-                }
-            };
+    fn read_tls(access: &EtcdAccess) -> Result<Option<EtcdTls>> {
+        let own = access.certificate.as_deref().zip(access.key.as_deref());
+        let Some(authority) = &access.authority else {
+            return Ok(None);
         };
         // For its messages: the client of etcd would not say which file is wrong.
         tls::client_config(authority, own)?;
@@ -158,28 +125,5 @@ pub(in crate::commands) mod etcd {
             let problem = Problem::new(error.to_string());
             problem.at(path.display().to_string()).into()
         })
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn a_password_stays_on_the_host_without_tls() {
-            let check = |url: &str, tls, user| check_urls(&[url.to_owned()], tls, user);
-            for good in [
-                "http://127.0.0.1:2379",
-                "http://[::1]:1",
-                "http://localhost:2379",
-            ] {
-                check(good, false, true).expect(good);
-            }
-            check("http://10.0.0.1:2379", false, false).expect("no password");
-            check("https://10.0.0.1:2379", true, true).expect("TLS");
-            let message = check("http://10.0.0.1:2379", false, true).expect_err("in the clear");
-            assert!(message.to_string().contains("could be read"), "{message}");
-            check("https://10.0.0.1:2379", false, false).expect_err("no authority");
-            check("http://10.0.0.1:2379", true, false).expect_err("an authority for nothing");
-        }
     }
 }

@@ -49,6 +49,7 @@ fn request(args: &StartTransferArgs) -> TransferRequest {
         deadline: args.deadline.clone(),
         by: args.by.clone(),
         tolerance: args.tolerance,
+        placement: None,
     }
 }
 

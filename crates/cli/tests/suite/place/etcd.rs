@@ -5,6 +5,8 @@
 #[path = "../../../../cluster/tests/suite/etcd/server.rs"]
 mod server;
 
+mod member;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 

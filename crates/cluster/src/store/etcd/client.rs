@@ -29,6 +29,7 @@ pub(super) struct Members {
     urls: Vec<String>,
     options: ConnectOptions,
     call_timeout: Duration,
+    attempt_timeout: Duration,
     connections: Mutex<Connections>,
 }
 
@@ -73,7 +74,8 @@ impl Members {
     /// Creates the members without connecting to them.
     ///
     /// # Errors
-    /// A URL or a file of TLS is not valid, or the operating system gives no event queue.
+    /// There is no URL, a URL or a file of TLS is not valid, or the operating system gives no event
+    /// queue.
     pub(super) fn new(options: &EtcdOptions) -> Result<Members, StoreError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| StoreError::Backend(error.into()))?;
@@ -96,17 +98,29 @@ impl Members {
             connect = connect.with_tls(config);
         }
         let urls = options.endpoints.clone();
+        if urls.is_empty() {
+            return Err(StoreError::Backend("no member of etcd is named".into()));
+        }
         let clients = vec![None; urls.len()];
         Ok(Members {
             runtime,
             urls,
             options: connect,
             call_timeout: options.call_timeout,
+            attempt_timeout: ATTEMPT_TIMEOUT,
             connections: Mutex::new(Connections {
                 current: 0,
                 clients,
             }),
         })
+    }
+
+    /// Shortens the time for one attempt of a call at one member, and for the authentication.
+    pub(super) fn with_attempt_timeout(self, limit: Duration) -> Members {
+        Members {
+            attempt_timeout: limit.min(ATTEMPT_TIMEOUT),
+            ..self
+        }
     }
 
     /// URLs of the members.
@@ -131,7 +145,11 @@ impl Members {
         self.block_on(self.try_members(operation))
     }
 
-    async fn try_members<T>(
+    /// Makes a call as [`Members::call`] does, on the runtime that [`Members::block_on`] runs.
+    ///
+    /// # Errors
+    /// No member answers, or one refuses.
+    pub(super) async fn try_members<T>(
         &self,
         operation: impl AsyncFn(Client) -> Result<T, EtcdError>,
     ) -> Result<T, Failure> {
@@ -183,9 +201,9 @@ impl Members {
         operation: &impl AsyncFn(Client) -> Result<T, EtcdError>,
     ) -> Result<T, Attempt> {
         let client = self.connect(at).await?;
-        match timeout(ATTEMPT_TIMEOUT, operation(client)).await {
+        match timeout(self.attempt_timeout, operation(client)).await {
             Ok(result) => result.map_err(classify),
-            Err(_) => Err(late(false)),
+            Err(_) => Err(self.late(false)),
         }
     }
 
@@ -196,12 +214,18 @@ impl Members {
         }
         let connect = Client::connect([&self.urls[at]], Some(self.options.clone()));
         // With a user this waits for the authentication, otherwise the first call connects.
-        let client = match timeout(ATTEMPT_TIMEOUT, connect).await {
+        let client = match timeout(self.attempt_timeout, connect).await {
             Ok(client) => client.map_err(classify)?,
-            Err(_) => return Err(late(true)),
+            Err(_) => return Err(self.late(true)),
         };
         self.connections().clients[at] = Some(client.clone());
         Ok(client)
+    }
+
+    fn late(&self, unsent: bool) -> Attempt {
+        let seconds = self.attempt_timeout.as_secs_f64();
+        let why = format!("no answer within {seconds:.1} s");
+        Attempt::Again { why, unsent }
     }
 
     /// Gives up the connection to a member, and asks the next one from now on.
@@ -226,11 +250,6 @@ impl Members {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn late(unsent: bool) -> Attempt {
-    let why = format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs());
-    Attempt::Again { why, unsent }
 }
 
 /// Returns the error for a watch or a call that failed for good; `None`: try again.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::keys::{MEMBERS, RESERVATIONS, Values};
+use super::published::take_memberships;
 use super::value::{
     EntitlementValue, HostValue, PlacementValue, RevisionValue, SettingsValue, TransferValue,
     damaged, read, write,
@@ -26,10 +28,14 @@ pub(super) const ENTITLEMENTS: &str = "entitlements/";
 pub(super) const LEARNT: &str = "learnt/";
 
 /// Folders of records of the state.
-pub(super) const FOLDERS: [&str; 4] = [HOSTS, TRANSFERS, PLACEMENTS, ENTITLEMENTS];
-
-/// Values by key, without the prefix of the store.
-pub(super) type Values = BTreeMap<String, Vec<u8>>;
+pub(super) const FOLDERS: [&str; 6] = [
+    HOSTS,
+    TRANSFERS,
+    PLACEMENTS,
+    ENTITLEMENTS,
+    MEMBERS,
+    RESERVATIONS,
+];
 
 /// State of a cluster as it is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,7 +44,7 @@ pub(super) struct Records {
     pub(super) revision: RevisionValue,
     /// State that the values stand for.
     pub(super) state: ClusterState,
-    /// Values of all other keys.
+    /// Values of all other keys that commits write.
     values: Values,
     orders: Orders,
 }
@@ -63,12 +69,16 @@ impl Records {
     /// A value is damaged or of another schema, or the records do not fit each other.
     pub(super) fn read(prefix: &str, mut values: Values) -> Result<Records, StoreError> {
         let key = |key: &str| format!("{prefix}{key}");
+        let memberships = take_memberships(prefix, &mut values)?;
         let revision = match values.remove(REVISION) {
             Some(value) => read(&key(REVISION), &value)?,
             None if values.is_empty() => RevisionValue::empty(),
             None => return Err(damaged(&key(REVISION), "missing beside other keys")),
         };
-        let mut state = ClusterState::default();
+        let mut state = ClusterState {
+            memberships,
+            ..ClusterState::default()
+        };
         if let Some(value) = values.get(SETTINGS) {
             state.settings = read::<SettingsValue>(&key(SETTINGS), value)?.into_record();
         }

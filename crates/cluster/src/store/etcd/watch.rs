@@ -14,7 +14,8 @@ use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use tokio::time::timeout;
 
 use super::client::{Failure, permanent};
-use super::records::{Records, Values, is_of_state};
+use super::keys::Values;
+use super::records::{Records, is_of_state};
 use super::{ANSWER_BYTES, EtcdStore, Listing};
 use crate::store::{Snapshot, StoreError};
 

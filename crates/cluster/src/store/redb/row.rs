@@ -128,6 +128,7 @@ impl StateRow {
                 last_number: self.numbered,
                 grace: self.grace,
             },
+            ..ClusterState::default()
         };
         Ok(Snapshot {
             revision: Revision(self.revision),

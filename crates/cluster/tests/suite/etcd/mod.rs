@@ -1,6 +1,7 @@
 //! The store in etcd: what its keys are, its limits, access, and failures.
 
 mod access;
+mod member;
 mod proxy;
 mod race;
 pub(crate) mod server;
@@ -338,5 +339,21 @@ fn a_commit_whose_answer_was_lost_is_not_carried_out_twice() {
     assert_eq!(
         (loaded.revision, loaded.state.waiting.len()),
         (revision.next(), 6)
+    );
+}
+
+#[test]
+fn a_cluster_without_a_member_of_etcd_is_refused() {
+    let options = EtcdOptions {
+        endpoints: Vec::new(),
+        prefix: "/t/".to_owned(),
+        user: None,
+        tls: None,
+        call_timeout: EtcdOptions::CALL_TIMEOUT,
+    };
+    let refused = EtcdStore::new(&options).err().expect("nobody to ask");
+    assert!(
+        refused.to_string().contains("no member of etcd"),
+        "{refused}"
     );
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use tidegate_api::cluster::PlacementClaim;
 use tidegate_cluster::store::{ClusterStore, EtcdStore, Revision, StoreError};
 use tidegate_cluster::{
     Cluster, DaemonError, DaemonSelection, Daemons, Error, HostRecord, ServedVm, Session,
@@ -38,7 +39,13 @@ impl Daemons for NoDaemons {
         Ok(Vec::new())
     }
 
-    fn start(&self, _: &str, _: &str, _: &Request) -> Result<(), DaemonError> {
+    fn start(
+        &self,
+        _: &str,
+        _: &str,
+        _: &Request,
+        _: Option<&PlacementClaim>,
+    ) -> Result<(), DaemonError> {
         Ok(())
     }
 }

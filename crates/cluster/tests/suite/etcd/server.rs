@@ -133,6 +133,18 @@ impl Server {
         EtcdStore::new(&self.options(prefix)).expect("valid")
     }
 
+    /// Server that is not running yet, at a port that was free.
+    pub(crate) fn not_started() -> Server {
+        Server {
+            dir: tempfile::tempdir().expect("a directory"),
+            client_port: free_port(),
+            peer_port: free_port(),
+            health_port: free_port(),
+            tls: None,
+            child: Mutex::default(),
+        }
+    }
+
     pub(crate) fn store_as(&self, prefix: &str, name: &str, password: &str) -> EtcdStore {
         let user = EtcdUser {
             name: name.to_owned(),
@@ -143,6 +155,23 @@ impl Server {
             ..self.options(prefix)
         };
         EtcdStore::new(&options).expect("valid")
+    }
+
+    /// Stops the server's process, which then answers nothing and keeps its connections.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets the process of a paused server go on.
+    pub(crate) fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let child = self.child.lock().expect("one thread");
+        let pid = child.as_ref().expect("it runs").id().to_string();
+        let status = Command::new("kill").args([signal, &pid]).status();
+        assert!(status.expect("installed").success());
     }
 
     /// Kills the server, as a power cut would.

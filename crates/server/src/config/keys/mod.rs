@@ -1,5 +1,6 @@
 //! Keys of the daemon's configuration: sections with the kind, default and range of each key.
 
+pub(super) mod cluster;
 pub(super) mod device;
 pub(super) mod fault;
 #[cfg(test)]
@@ -466,6 +467,11 @@ pub(super) const FILE: SectionInfo = SectionInfo {
             "where recordings of requests are written",
         ),
         optional(
+            "cluster",
+            KeyKind::Table(&cluster::CLUSTER),
+            "the cluster in etcd that the daemon joins",
+        ),
+        optional(
             METRICS.name,
             KeyKind::Tables(&METRICS),
             "listeners that serve metrics and health alone",
@@ -528,7 +534,14 @@ mod tests {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
         let pages = ["", "-access", "-vm", "-objective", "-limits"]
             .map(|part| format!("configuration{part}.md"));
-        let others = ["dashboard", "history", "recording", "tls", "tls-control"];
+        let others = [
+            "cluster-members",
+            "dashboard",
+            "history",
+            "recording",
+            "tls",
+            "tls-control",
+        ];
         let others = others.map(|page| format!("{page}.md"));
         let pages = [&pages[..], &others[..]].concat();
         let pages: Vec<_> = pages.iter().map(|page| docs.join(page)).collect();

@@ -10,6 +10,7 @@ mod events;
 mod golden;
 mod learnt_vm_state;
 mod openapi;
+mod placements;
 mod requests;
 mod schedules;
 mod scrapes;

@@ -219,7 +219,7 @@ async fn every_field_of_a_transfer_a_fault_rule_and_a_policy_is_taken() {
             size: "2 GiB".to_owned(),
             deadline,
             by,
-            tolerance: None,
+            ..TransferRequest::default()
         };
         let (status, transfer) = ask(&plane, "PUT", &path, &json(&request).to_string()).await;
         assert_eq!(status, StatusCode::CREATED, "{transfer}");

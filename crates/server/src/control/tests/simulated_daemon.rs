@@ -11,6 +11,7 @@ use tidegate_core::transfers::{Class, Transfer, TransferOutcome, TransferStatus}
 use super::*;
 use crate::daemon::ChangeGate;
 use crate::history::History;
+use crate::membership::Membership;
 use crate::recording::Recordings;
 use crate::transfer::{
     Due, EndedTransfer, Outlook, RunningTransfer, Since, TransferOrder, TransferResult, after,
@@ -44,6 +45,8 @@ pub(super) struct Pretended {
     pub(super) profile: Option<Arc<Profile>>,
     /// History; `None`: turned off.
     pub(super) history: Option<Arc<History>>,
+    /// Membership in a cluster; `None`: it joins none.
+    pub(super) membership: Option<Arc<Membership>>,
     /// Number of snapshots that were asked for, of devices and of single VMs.
     asked: Arc<AtomicU32>,
 }
@@ -66,6 +69,7 @@ impl Pretended {
             stored: Arc::default(),
             profile: None,
             history: None,
+            membership: None,
             asked: Arc::default(),
         }
     }
@@ -198,6 +202,10 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
 }
 
 impl Inventory for Pretended {
+    fn membership(&self) -> Option<Arc<Membership>> {
+        self.membership.clone()
+    }
+
     fn change_gate(&self) -> ChangeGate {
         self.gate.clone()
     }

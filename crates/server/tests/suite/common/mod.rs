@@ -42,6 +42,7 @@ pub fn config(dir: &Path) -> Config {
         history: HistoryConfig::beside(None),
         recording: None,
         metrics: Vec::new(),
+        cluster: None,
         dashboards: Vec::new(),
         listeners: vec![ListenConfig {
             address: ListenAddress::Unix {

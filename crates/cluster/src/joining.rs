@@ -1,0 +1,559 @@
+//! Thread that keeps the daemon of a host registered in a cluster in etcd.
+//!
+//! ```text
+//!   look at members/HOST --another's--> wait, look again
+//!          | free, or ours
+//!          v
+//!   lease, register --> renew, publish, check starts --lease over, or key gone--> (again)
+//!          ^                      |
+//!          +----------------------+
+//! ```
+//!
+//! The thread has a runtime of its own, so etcd delays nothing else of the daemon. It holds the
+//! registration under a lease that it renews three times in the lease's length, publishes devices
+//! and standing reservations when they change, and confirms placements for the control API
+//! ([`tidegate_server::membership`]).
+
+mod source;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tidegate_core::time::Nanos;
+use tidegate_server::membership::{
+    HandedMembership, Membership, Obstacle, PublishedDevice, StartCheck, StartRefusal,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task;
+use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
+
+use crate::store::member::{
+    Checked, MemberDeviceValue, MemberStore, MemberValue, Registered, Registration,
+    ReservationValue, Written,
+};
+use crate::store::{EtcdOptions, StoreError};
+
+pub use source::{DeviceDetails, MemberSource};
+
+/// Interval at which the devices are compared with what was published.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Least pause between two looks, in times of their length.
+const LOOK_PART: u32 = 20;
+/// Shortest time between two computations of what devices can still promise.
+const DETAILS_MIN: Duration = Duration::from_secs(5);
+/// Longest time between two of them: running transfers change them, too.
+const DETAILS_MAX: Duration = Duration::from_secs(60);
+/// Renewals after which the key is looked at: a lease goes on although its key was deleted.
+const RENEWALS_A_LOOK: u32 = 4;
+/// Reason for the loss of a registration whose key has changed.
+const REPLACED: &str = "the registration was removed or replaced in etcd";
+/// First wait after a failed registration; it doubles up to a third of the lease.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// Time for the last words to etcd when the daemon ends in order.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest time for a call of etcd, whatever the lease.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Registration of a daemon.
+#[derive(Clone)]
+pub struct MemberOptions {
+    /// Address of the cluster's state. Its time-out is replaced by a part of the lease.
+    pub etcd: EtcdOptions,
+    /// Length of the lease, at least 2 s.
+    pub lease: Duration,
+    /// Socket or address of the control API, to be shown; `None` without one.
+    pub api: Option<String>,
+    /// Registration of the daemon that this one has taken over from.
+    pub handed: Option<HandedMembership>,
+}
+
+/// Running thread.
+#[derive(Debug)]
+pub struct MemberThread {
+    end: Option<oneshot::Sender<End>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Manner of the thread's end.
+#[derive(Debug)]
+enum End {
+    /// Withdraw the registration.
+    Leave,
+    /// Leave the registration to the daemon that has taken over.
+    HandOver,
+}
+
+impl MemberThread {
+    /// Starts the thread, which registers the daemon of `membership` as soon as etcd lets it.
+    ///
+    /// # Errors
+    /// The options are not valid, the membership has a thread already, or the operating system
+    /// gives none.
+    pub fn start(
+        options: MemberOptions,
+        membership: Arc<Membership>,
+        source: impl MemberSource,
+    ) -> Result<MemberThread, StoreError> {
+        let backend = |error: io::Error| StoreError::Backend(error.into());
+        let etcd = EtcdOptions {
+            call_timeout: CALL_TIMEOUT.min(options.lease / 3),
+            ..options.etcd.clone()
+        };
+        let store = MemberStore::new(&etcd, membership.host())?;
+        let checks = membership.take_checks();
+        let checks = checks.ok_or_else(|| backend(io::ErrorKind::AlreadyExists.into()))?;
+        let (end, ends) = oneshot::channel();
+        let mut member = Member {
+            length: Duration::from_secs(options.lease.as_secs_f64().ceil() as u64),
+            instance: format!("{:032x}", rand::random::<u128>()),
+            api: options.api,
+            handed: options.handed,
+            membership,
+            source: Arc::new(source),
+            checks,
+            lease: None,
+            renewals: 0,
+            held: None,
+            details: Details::default(),
+        };
+        let run = move || {
+            store.block_on(async {
+                let end = tokio::select! {
+                    () = member.run(&store) => return,
+                    end = ends => end,
+                };
+                if let Ok(End::Leave) = end {
+                    // Without etcd the lease ends by itself.
+                    let _ = timeout(LEAVE_TIMEOUT, member.leave(&store)).await;
+                }
+            });
+        };
+        let thread = thread::Builder::new().name("cluster".to_owned());
+        Ok(MemberThread {
+            end: Some(end),
+            thread: Some(thread.spawn(run).map_err(backend)?),
+        })
+    }
+
+    /// Withdraws the registration and ends the thread; waits 2 s at most for etcd.
+    pub fn leave(self) {
+        self.end(End::Leave);
+    }
+
+    /// Ends the thread and leaves the registration to the daemon that has taken over.
+    pub fn hand_over(self) {
+        self.end(End::HandOver);
+    }
+
+    fn end(mut self, how: End) {
+        if let Some(end) = self.end.take() {
+            // The thread may have ended by a panic, which it has printed.
+            let _ = end.send(how);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// State of the thread.
+struct Member<S> {
+    /// Length of the lease in whole seconds.
+    length: Duration,
+    instance: String,
+    api: Option<String>,
+    handed: Option<HandedMembership>,
+    membership: Arc<Membership>,
+    source: Arc<S>,
+    checks: mpsc::Receiver<StartCheck>,
+    /// Lease that etcd has granted, and that may still run.
+    lease: Option<i64>,
+    /// Number of renewals so far.
+    renewals: u32,
+    held: Option<Held>,
+    details: Details,
+}
+
+/// Registration with what was published under it.
+struct Held {
+    registration: Registration,
+    value: MemberValue,
+    reservation: ReservationValue,
+    /// End of the lease by this host's clock, unless it is renewed.
+    valid_until: Instant,
+}
+
+/// Budgets and policies of the devices, which take long to compute.
+#[derive(Default)]
+struct Details {
+    computed: Vec<DeviceDetails>,
+    begun: Option<Instant>,
+    /// Computation that is under way.
+    task: Option<task::JoinHandle<Vec<DeviceDetails>>>,
+    is_outdated: bool,
+}
+
+/// Reason why the registration is not held any more.
+struct Lost(Obstacle);
+
+fn obstacle(error: StoreError) -> Obstacle {
+    match error {
+        StoreError::Unavailable { .. } => Obstacle::EtcdAway(error.to_string()),
+        other => Obstacle::Refused(other.to_string()),
+    }
+}
+
+/// Returns the time since 1970.
+fn now() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Nanos(since.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// Returns a random time from half of `about` to one and a half of it, so that daemons that lost
+/// etcd at once do not ask it at once.
+fn jittered(about: Duration) -> Duration {
+    about.mul_f64(0.5 + rand::random::<f64>())
+}
+
+impl<S: MemberSource> Member<S> {
+    /// Keeps the daemon registered, for ever.
+    async fn run(&mut self, store: &MemberStore) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.register(store).await {
+                Ok(held) => {
+                    pause = FIRST_PAUSE;
+                    self.held = Some(held);
+                    let Lost(why) = self.hold(store).await;
+                    self.held = None;
+                    self.membership.lost(why);
+                }
+                Err(why) => self.membership.obstructed(why),
+            }
+            self.wait(jittered(pause)).await;
+            pause = (pause * 2).min(self.length / 3);
+        }
+    }
+
+    /// Waits while the daemon is not registered, and refuses starts meanwhile.
+    async fn wait(&mut self, time: Duration) {
+        let end = TokioInstant::now() + time;
+        loop {
+            tokio::select! {
+                () = sleep_until(end) => return,
+                Some(check) = self.checks.recv() => {
+                    let why = "the daemon is not registered in the cluster; try again";
+                    let _ = check.reply.send(Err(StartRefusal::at_present(why)));
+                }
+            }
+        }
+    }
+
+    /// Registers the daemon, or goes on with a registration that is its own.
+    async fn register(&mut self, store: &MemberStore) -> Result<Held, Obstacle> {
+        let there = store.registered().await.map_err(obstacle)?;
+        let (value, reservation) = self.published();
+        let asked = Instant::now();
+        let (written, former) = match there {
+            Some(there) if !self.is_own(store, &there) => return Err(self.taken_by(&there)),
+            Some(Registered { registration, .. }) => {
+                // That of a daemon before this one may be of another length.
+                let (lease, former) = (self.lease(store).await, registration.lease);
+                let own = registration.under(lease.map_err(obstacle)?);
+                let former = (own.lease != former).then_some(former);
+                let written = store.publish(&own, &value, Some(&reservation)).await;
+                (written, former)
+            }
+            None => {
+                let lease = self.lease(store).await.map_err(obstacle)?;
+                (store.register(lease, &value, &reservation).await, None)
+            }
+        };
+        let registration = match written.map_err(obstacle)? {
+            Written::Done(registration) => registration,
+            Written::LeaseGone => {
+                self.lease = None;
+                return Err(Obstacle::Refused("etcd has ended the lease".to_owned()));
+            }
+            // Another daemon was first; the next attempt names it.
+            Written::NotOurs => return Err(Obstacle::Starting),
+        };
+        if let Some(former) = former {
+            // Nothing is under it any more; otherwise it ends by itself.
+            let _ = store.revoke(former).await;
+        }
+        self.handed = None;
+        let own = store.placements().await.map_err(obstacle)?;
+        if !own.is_defined {
+            tracing::warn!(
+                host = self.membership.host(),
+                "the cluster has no host of this name, so nothing is placed here: define it with \
+                 `tidegate place host add`"
+            );
+        }
+        tracing::debug!(placements = own.names.join(", "), "registered");
+        let held = Held {
+            registration,
+            value,
+            reservation,
+            valid_until: asked + self.length,
+        };
+        self.confirm(store, &held);
+        Ok(held)
+    }
+
+    /// Returns a lease that has just begun, or was just renewed.
+    async fn lease(&mut self, store: &MemberStore) -> Result<i64, StoreError> {
+        if let Some(lease) = self.lease
+            && store.renew(lease).await?
+        {
+            return Ok(lease);
+        }
+        let lease = store.grant(self.length).await?;
+        self.lease = Some(lease);
+        Ok(lease)
+    }
+
+    /// Returns whether a registration is this daemon's, or was handed over to it.
+    fn is_own(&self, store: &MemberStore, there: &Registered) -> bool {
+        let of_predecessor = self.handed.as_ref().is_some_and(|handed| {
+            handed.key == store.key()
+                && handed.instance == there.value.instance
+                && handed.lease == there.registration.lease
+        });
+        of_predecessor || there.value.instance == self.instance
+    }
+
+    fn taken_by(&self, there: &Registered) -> Obstacle {
+        let MemberValue { instance, api, .. } = &there.value;
+        let api = api.as_deref().unwrap_or("unknown");
+        Obstacle::NameTaken(format!(
+            "another daemon is registered as host {:?}: instance {instance}, control API {api}. If \
+             it was killed, its lease ends within {} s; if it runs, give this host another name",
+            self.membership.host(),
+            self.length.as_secs()
+        ))
+    }
+
+    /// Returns the values to be published.
+    fn published(&self) -> (MemberValue, ReservationValue) {
+        let devices = self.source.devices();
+        let reserved = reserved(&devices);
+        let device = |device: PublishedDevice| {
+            let mut all = self.details.computed.iter();
+            let details = all.find(|details| details.name == device.name);
+            MemberDeviceValue {
+                policy: details.and_then(|details| details.policy.clone()),
+                budget: details.and_then(|details| details.budget.clone()),
+                name: device.name,
+                vms: device.vms,
+                reserved_bytes_per_s: device.reserved_bytes_per_s,
+            }
+        };
+        let value = MemberValue {
+            schema: 1,
+            instance: self.instance.clone(),
+            joined_ns: now().0,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            api: self.api.clone(),
+            vms: devices.iter().map(|device| device.vms).sum(),
+            devices: devices.into_iter().map(device).collect(),
+        };
+        (value, ReservationValue::new(reserved, now()))
+    }
+
+    /// Tells the daemon that its registration is held.
+    fn confirm(&self, store: &MemberStore, held: &Held) {
+        let reserved = held.reservation.devices.values();
+        let sum = reserved.fold(0_u64, |sum, rate| sum.saturating_add(*rate));
+        self.membership.reserved(sum);
+        let handed = HandedMembership {
+            key: store.key(),
+            instance: self.instance.clone(),
+            lease: held.registration.lease,
+        };
+        self.membership.joined(held.valid_until, handed);
+    }
+
+    /// Renews the lease, publishes changes and confirms placements until the registration is lost.
+    async fn hold(&mut self, store: &MemberStore) -> Lost {
+        let mut renew_at = Instant::now() + jittered(self.length / 4);
+        let mut look_at = Instant::now();
+        loop {
+            let next = renew_at.min(look_at);
+            tokio::select! {
+                biased;
+                () = sleep_until(next.into()) => {}
+                Some(check) = self.checks.recv() => {
+                    if let Some(lost) = self.check(store, check).await {
+                        return lost;
+                    }
+                    continue;
+                }
+                details = finished(&mut self.details.task) => {
+                    self.details.task = None;
+                    self.details.computed = details;
+                }
+            }
+            if renew_at <= Instant::now() {
+                match self.renew(store).await {
+                    Ok(next) => renew_at = next,
+                    Err(lost) => return lost,
+                }
+            }
+            if look_at <= Instant::now() {
+                // With thousands of VMs and schedules a look takes a while of a processor.
+                let took = match self.publish(store).await {
+                    Ok(took) => took,
+                    Err(lost) => return lost,
+                };
+                look_at = Instant::now() + LOOK_INTERVAL.max(took * LOOK_PART);
+            }
+        }
+    }
+
+    /// Renews the lease. Returns the time of the next renewal.
+    async fn renew(&mut self, store: &MemberStore) -> Result<Instant, Lost> {
+        let Some(held) = &mut self.held else {
+            return Err(Lost(Obstacle::Starting));
+        };
+        let asked = Instant::now();
+        self.renewals = self.renewals.wrapping_add(1);
+        let renewed = match store.renew(held.registration.lease).await {
+            Ok(true) if self.renewals.is_multiple_of(RENEWALS_A_LOOK) => {
+                match store.is_held(&held.registration).await {
+                    Ok(false) => return Err(Lost(Obstacle::Refused(REPLACED.to_owned()))),
+                    looked => looked,
+                }
+            }
+            renewed => renewed,
+        };
+        let why = match renewed {
+            Ok(true) => {
+                held.valid_until = asked + self.length;
+                let held = self.held.as_ref();
+                held.into_iter().for_each(|held| self.confirm(store, held));
+                return Ok(Instant::now() + jittered(self.length / 4));
+            }
+            Ok(false) => {
+                self.lease = None;
+                let why = "etcd has ended the lease, of which it had not heard in time";
+                return Err(Lost(Obstacle::Refused(why.to_owned())));
+            }
+            Err(error) => obstacle(error),
+        };
+        if held.valid_until <= Instant::now() {
+            return Err(Lost(why));
+        }
+        self.membership.obstructed(why);
+        Ok(Instant::now() + jittered(FIRST_PAUSE))
+    }
+
+    /// Publishes what has changed. Returns the time that it took to look at it.
+    async fn publish(&mut self, store: &MemberStore) -> Result<Duration, Lost> {
+        let begun = Instant::now();
+        let (mut value, reservation) = self.published();
+        let took = begun.elapsed();
+        let Some(held) = &mut self.held else {
+            return Err(Lost(Obstacle::Starting));
+        };
+        value.joined_ns = held.value.joined_ns;
+        let is_reserved_anew = reservation.devices != held.reservation.devices;
+        self.details.is_outdated |= is_reserved_anew;
+        begin_details(&mut self.details, &self.source);
+        if value == held.value && !is_reserved_anew {
+            return Ok(took);
+        }
+        let changed = is_reserved_anew.then_some(&reservation);
+        match store.publish(&held.registration, &value, changed).await {
+            Ok(Written::Done(registration)) => {
+                (held.registration, held.value) = (registration, value);
+                if is_reserved_anew {
+                    held.reservation = reservation;
+                }
+                let held = self.held.as_ref();
+                held.into_iter().for_each(|held| self.confirm(store, held));
+                Ok(took)
+            }
+            Ok(Written::LeaseGone) => {
+                self.lease = None;
+                Err(Lost(Obstacle::Refused(
+                    "etcd has ended the lease".to_owned(),
+                )))
+            }
+            Ok(Written::NotOurs) => Err(Lost(Obstacle::Refused(REPLACED.to_owned()))),
+            // The renewal decides whether the registration is lost.
+            Err(error) => {
+                self.membership.obstructed(obstacle(error));
+                Ok(took)
+            }
+        }
+    }
+
+    /// Confirms or refuses a placement.
+    async fn check(&mut self, store: &MemberStore, check: StartCheck) -> Option<Lost> {
+        let StartCheck { vm, claim, reply } = check;
+        let held = self.held.as_ref()?;
+        let (answer, lost) = match store.check(&held.registration, &vm, &claim).await {
+            Ok(Checked::Stands) => (Ok(()), None),
+            Ok(Checked::Refused(why)) => (Err(StartRefusal::invalid(why)), None),
+            Ok(Checked::NotOurs) => {
+                let why = "the registration is gone from etcd";
+                let refusal = StartRefusal::at_present(format!("{why}; try again"));
+                (Err(refusal), Some(Lost(Obstacle::Refused(why.to_owned()))))
+            }
+            Err(error) => {
+                let why = format!("the placement cannot be confirmed: {error}; try again");
+                (Err(StartRefusal::at_present(why)), None)
+            }
+        };
+        // The client may have gone.
+        let _ = reply.send(answer);
+        lost
+    }
+
+    /// Withdraws the registration.
+    async fn leave(&mut self, store: &MemberStore) {
+        let left = match (self.held.take(), self.lease) {
+            (Some(held), _) => store.withdraw(&held.registration, held.reservation).await,
+            (None, Some(lease)) => store.revoke(lease).await,
+            (None, None) => Ok(()),
+        };
+        if let Err(error) = left {
+            tracing::debug!("the registration in the cluster ends with its lease: {error}");
+        }
+    }
+}
+
+fn reserved(devices: &[PublishedDevice]) -> BTreeMap<String, u64> {
+    let pairs = devices.iter();
+    let pairs = pairs.map(|device| (device.name.clone(), device.reserved_bytes_per_s));
+    pairs.collect()
+}
+
+/// Begins to compute what devices can still promise, if it is due.
+fn begin_details(details: &mut Details, source: &Arc<impl MemberSource>) {
+    let age = details.begun.map(|begun| begun.elapsed());
+    let is_due = match age {
+        None => true,
+        Some(age) => age >= DETAILS_MAX || (details.is_outdated && age >= DETAILS_MIN),
+    };
+    if !is_due || details.task.is_some() {
+        return;
+    }
+    details.is_outdated = false;
+    details.begun = Some(Instant::now());
+    let source = source.clone();
+    details.task = Some(task::spawn(async move { source.details().await }));
+}
+
+/// Waits for the end of a computation; for ever without one.
+async fn finished(task: &mut Option<task::JoinHandle<Vec<DeviceDetails>>>) -> Vec<DeviceDetails> {
+    match task {
+        Some(task) => task.await.unwrap_or_default(),
+        None => std::future::pending().await,
+    }
+}

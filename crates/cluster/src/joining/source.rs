@@ -1,0 +1,61 @@
+//! Source of what a daemon publishes in the cluster.
+
+use std::time::Duration;
+
+use tidegate_server::control;
+use tidegate_server::daemon::{self, DaemonHandle};
+use tidegate_server::membership::PublishedDevice;
+use tokio::time::timeout;
+
+/// Time for an event loop to say which policy is in force.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Daemon whose devices and VMs are published.
+pub trait MemberSource: Send + Sync + 'static {
+    /// Returns the devices with their standing reservations, without waiting for anything.
+    fn devices(&self) -> Vec<PublishedDevice>;
+
+    /// Returns policies and budgets of the devices, which may take seconds; without those of a
+    /// device that does not answer.
+    fn details(&self) -> impl Future<Output = Vec<DeviceDetails>> + Send;
+}
+
+/// Policy and budget of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceDetails {
+    /// Name of the device.
+    pub name: String,
+    /// Name of the policy in force; `None`: not known.
+    pub policy: Option<String>,
+    /// Answer of `GET /v1/budget` for the device; `None`: not known.
+    pub budget: Option<serde_json::Value>,
+}
+
+impl MemberSource for DaemonHandle {
+    fn devices(&self) -> Vec<PublishedDevice> {
+        daemon::published_devices(self)
+    }
+
+    async fn details(&self) -> Vec<DeviceDetails> {
+        let budgets = control::device_budgets(self).await.unwrap_or_default();
+        let mut all = Vec::new();
+        for (at, device) in DaemonHandle::devices(self)
+            .configs()
+            .into_iter()
+            .enumerate()
+        {
+            let snapshot = timeout(ANSWER_TIMEOUT, self.snapshot(at)).await;
+            let policy = snapshot
+                .ok()
+                .and_then(Result::ok)
+                .map(|device| device.policy.name().to_owned());
+            let budget = budgets.iter().find(|budget| budget.device == device.name);
+            all.push(DeviceDetails {
+                name: device.name,
+                policy,
+                budget: budget.and_then(|budget| serde_json::to_value(budget).ok()),
+            });
+        }
+        all
+    }
+}

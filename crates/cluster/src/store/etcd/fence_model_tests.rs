@@ -1,0 +1,410 @@
+//! Model of the fence between placers and the daemon of a host, checked exhaustively.
+//!
+//! Two placers place a transfer each on one host, have the daemon start it, and an operator ends
+//! the first placement. Between any two steps the lease of the daemon is lost, the daemon registers
+//! again, a VM is promised more, or its reservation is published. The host has room for one
+//! transfer, or for the VM.
+//!
+//! ```text
+//!   placer: load, decide --> commit --> [daemon: check, begin, check again]
+//! ```
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+/// Sum of transfers and reservations that the host has room for.
+const ROOM: u8 = 1;
+/// Times that a placer starts anew after a conflict, and that the daemon registers.
+const RESTARTS: u8 = 1;
+
+/// Rules of the fence; those of the store and the daemon, or broken ones.
+#[derive(Clone, Copy)]
+struct Rules {
+    /// A commit compares the reservation of the host with the loaded one.
+    compares_reservation: bool,
+    /// A commit compares the member of the host with the loaded one.
+    compares_member: bool,
+    /// The daemon checks a placement in etcd before it begins.
+    checks: bool,
+    /// The daemon checks it once more after that.
+    checks_again: bool,
+    /// The daemon compares what its VMs have reserved with what the placement was decided on.
+    compares_vms: bool,
+}
+
+const FENCE: Rules = Rules {
+    compares_reservation: true,
+    compares_member: true,
+    checks: true,
+    checks_again: true,
+    compares_vms: true,
+};
+
+/// State that a placer has loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Loaded {
+    revision: u8,
+    reservation_put: u8,
+    reserved: u8,
+    member: Option<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Placer {
+    Undecided {
+        restarts: u8,
+    },
+    Committing {
+        loaded: Loaded,
+        restarts: u8,
+    },
+    /// Has sent the start of placement `id`, which may arrive late.
+    Starting {
+        id: u8,
+        reserved: u8,
+    },
+    /// The daemon has confirmed the placement.
+    Checked {
+        id: u8,
+        reserved: u8,
+    },
+    /// The transfer has begun, and is to be confirmed once more.
+    Begun {
+        id: u8,
+    },
+    Ended,
+}
+
+/// Operator who ends the transfer of the first placer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Ender {
+    Idle,
+    /// Has loaded this revision, and the daemon has said that the transfer does not run.
+    Asked {
+        revision: u8,
+    },
+    Ended,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct World {
+    revision: u8,
+    /// Placement of each placer's transfer: the number of its commit.
+    placed: [Option<u8>; 2],
+    /// Published reservation, and the number of its puts.
+    reserved: u8,
+    reservation_puts: u8,
+    /// Number of the registration in etcd.
+    member: Option<u8>,
+    /// Number of the registration that the daemon takes for its own.
+    own: u8,
+    /// Sum that the VMs have reserved.
+    vms: u8,
+    running: [Option<u8>; 2],
+    placers: [Placer; 2],
+    ender: Ender,
+    /// Sum beyond the room that a VM has caused which came after a start.
+    excess: u8,
+    /// The lease was lost between the beginning of a transfer and its second check.
+    unconfirmed: bool,
+    /// A commit overfilled the host by what was published.
+    overfilled: bool,
+    /// A commit placed on the host while no daemon was registered.
+    placed_on_lost: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Step {
+    Decide(usize),
+    Commit(usize),
+    Check(usize),
+    Begin(usize),
+    CheckAgain(usize),
+    AskForEnd,
+    End,
+    LoseLease,
+    Register,
+    AddVm,
+    Publish,
+}
+
+struct Fence(Rules);
+
+impl World {
+    fn transfers(&self) -> u8 {
+        self.running.iter().flatten().count() as u8
+    }
+
+    /// Returns the sum that a placer counts: placements, and transfers that run without one.
+    fn counted(&self) -> u8 {
+        let pairs = self.placed.iter().zip(&self.running);
+        let there = pairs.filter(|(placed, running)| placed.is_some() || running.is_some());
+        there.count() as u8 + self.reserved
+    }
+
+    /// Refuses a start: the placer removes its placement, if it is still that one.
+    fn refuse(&mut self, placer: usize, id: u8) {
+        if self.placed[placer] == Some(id) {
+            self.placed[placer] = None;
+            self.revision += 1;
+        }
+        self.placers[placer] = Placer::Ended;
+    }
+
+    fn publish(&mut self) {
+        self.reserved = self.vms;
+        self.reservation_puts += 1;
+    }
+
+    fn is_settled(&self) -> bool {
+        let begun = |placer: &Placer| matches!(placer, Placer::Begun { .. });
+        !self.placers.iter().any(begun)
+    }
+}
+
+impl Fence {
+    fn commit(&self, world: &mut World, placer: usize, loaded: Loaded, restarts: u8) {
+        let rules = self.0;
+        let holds = world.revision == loaded.revision
+            && (!rules.compares_reservation || world.reservation_puts == loaded.reservation_put)
+            && (!rules.compares_member || world.member == loaded.member);
+        if !holds {
+            world.placers[placer] = match restarts {
+                RESTARTS => Placer::Ended,
+                _ => Placer::Undecided {
+                    restarts: restarts + 1,
+                },
+            };
+            return;
+        }
+        world.revision += 1;
+        let id = world.revision;
+        world.placed[placer] = Some(id);
+        world.overfilled |= world.placed.iter().flatten().count() as u8 + world.reserved > ROOM;
+        world.placed_on_lost |= world.member.is_none();
+        world.placers[placer] = Placer::Starting {
+            id,
+            reserved: loaded.reserved,
+        };
+    }
+
+    /// Carries out a step of the daemon for a placer's start.
+    fn start(&self, world: &mut World, placer: usize) {
+        let is_member = world.member == Some(world.own);
+        match world.placers[placer] {
+            Placer::Starting { id, reserved } => {
+                let stands = is_member && world.placed[placer] == Some(id);
+                if stands || !self.0.checks {
+                    world.placers[placer] = Placer::Checked { id, reserved };
+                } else {
+                    world.refuse(placer, id);
+                }
+            }
+            Placer::Checked { id, reserved } => {
+                if self.0.compares_vms && world.vms > reserved {
+                    return world.refuse(placer, id);
+                }
+                world.running[placer] = Some(id);
+                world.placers[placer] = if self.0.checks_again {
+                    Placer::Begun { id }
+                } else {
+                    Placer::Ended
+                };
+            }
+            Placer::Begun { id } => {
+                // A daemon that cannot ask lets the transfer go on: later sessions count it.
+                world.unconfirmed |= !is_member;
+                if is_member && world.placed[placer] != Some(id) {
+                    world.running[placer] = None;
+                }
+                world.placers[placer] = Placer::Ended;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Model for Fence {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World {
+            revision: 0,
+            placed: [None; 2],
+            reserved: 0,
+            reservation_puts: 1,
+            member: Some(0),
+            own: 0,
+            vms: 0,
+            running: [None; 2],
+            placers: [Placer::Undecided { restarts: 0 }; 2],
+            ender: Ender::Idle,
+            excess: 0,
+            unconfirmed: false,
+            overfilled: false,
+            placed_on_lost: false,
+        }]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        for (placer, phase) in world.placers.iter().enumerate() {
+            steps.extend(match phase {
+                Placer::Undecided { .. } => Some(Step::Decide(placer)),
+                Placer::Committing { .. } => Some(Step::Commit(placer)),
+                Placer::Starting { .. } => Some(Step::Check(placer)),
+                Placer::Checked { .. } => Some(Step::Begin(placer)),
+                Placer::Begun { .. } => Some(Step::CheckAgain(placer)),
+                Placer::Ended => None,
+            });
+        }
+        steps.extend([
+            Step::AskForEnd,
+            Step::End,
+            Step::LoseLease,
+            Step::Register,
+            Step::AddVm,
+            Step::Publish,
+        ]);
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = world.clone();
+        match step {
+            Step::Decide(placer) => {
+                let Placer::Undecided { restarts } = world.placers[placer] else {
+                    return None;
+                };
+                if world.member.is_none() || world.counted() >= ROOM {
+                    return None;
+                }
+                let loaded = Loaded {
+                    revision: world.revision,
+                    reservation_put: world.reservation_puts,
+                    reserved: world.reserved,
+                    member: world.member,
+                };
+                next.placers[placer] = Placer::Committing { loaded, restarts };
+            }
+            Step::Commit(placer) => {
+                let Placer::Committing { loaded, restarts } = world.placers[placer] else {
+                    return None;
+                };
+                self.commit(&mut next, placer, loaded, restarts);
+            }
+            Step::Check(placer) | Step::Begin(placer) | Step::CheckAgain(placer) => {
+                self.start(&mut next, placer);
+            }
+            Step::AskForEnd => {
+                let is_to_end = world.ender == Ender::Idle && world.placed[0].is_some();
+                // A transfer that runs is its daemon's to end.
+                if !is_to_end || world.running[0].is_some() {
+                    return None;
+                }
+                let revision = world.revision;
+                next.ender = Ender::Asked { revision };
+            }
+            Step::End => {
+                let Ender::Asked { revision } = world.ender else {
+                    return None;
+                };
+                next.ender = Ender::Ended;
+                if world.revision == revision {
+                    next.placed[0] = None;
+                    next.revision += 1;
+                }
+            }
+            Step::LoseLease => next.member = None,
+            Step::Register if world.member.is_none() && world.own < RESTARTS => {
+                next.own += 1;
+                next.member = Some(next.own);
+                next.publish();
+            }
+            Step::AddVm if world.vms == 0 => {
+                next.vms = 1;
+                next.excess = (world.transfers() + next.vms).saturating_sub(ROOM);
+            }
+            Step::Publish if world.reserved != world.vms && world.member == Some(world.own) => {
+                next.publish();
+            }
+            Step::Register | Step::AddVm | Step::Publish => return None,
+        }
+        (next != *world).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Fence>> {
+        vec![
+            Property::always(STARTS_FIT, |_, world: &World| {
+                let is_judged = world.is_settled() && !world.unconfirmed;
+                !is_judged || world.transfers() + world.vms <= ROOM + world.excess
+            }),
+            Property::always(PLACEMENTS_FIT, |_, world: &World| !world.overfilled),
+            Property::always(NONE_ON_LOST, |_, world: &World| !world.placed_on_lost),
+            Property::sometimes(SECOND_RUNS, |_, world: &World| {
+                world.ender == Ender::Ended && world.running[1].is_some()
+            }),
+            Property::sometimes(AFTER_LOSS, |_, world: &World| {
+                world.own > 0 && world.running[0].is_some()
+            }),
+        ]
+    }
+}
+
+const STARTS_FIT: &str = "transfers are started beside what VMs have reserved";
+const PLACEMENTS_FIT: &str = "placements fit beside what was published";
+const NONE_ON_LOST: &str = "nothing is placed on a host without a daemon";
+const SECOND_RUNS: &str = "the second transfer runs in place of the first";
+const AFTER_LOSS: &str = "a daemon that was lost starts transfers again";
+
+#[test]
+fn no_order_of_steps_overfills_a_host_beside_its_vms() {
+    let checker = Fence(FENCE).checker().spawn_bfs().join();
+    println!("{} states", checker.unique_state_count());
+    checker.assert_properties();
+}
+
+#[test]
+fn each_broken_rule_is_found() {
+    let faults: [(Rules, &str); 5] = [
+        (
+            Rules {
+                compares_reservation: false,
+                ..FENCE
+            },
+            PLACEMENTS_FIT,
+        ),
+        (
+            Rules {
+                compares_member: false,
+                ..FENCE
+            },
+            NONE_ON_LOST,
+        ),
+        (
+            Rules {
+                checks: false,
+                checks_again: false,
+                ..FENCE
+            },
+            STARTS_FIT,
+        ),
+        (
+            Rules {
+                checks_again: false,
+                ..FENCE
+            },
+            STARTS_FIT,
+        ),
+        (
+            Rules {
+                compares_vms: false,
+                ..FENCE
+            },
+            STARTS_FIT,
+        ),
+    ];
+    for (rules, found) in faults {
+        let checker = Fence(rules).checker();
+        let checker = checker.finish_when(HasDiscoveries::AnyFailures);
+        checker.spawn_bfs().join().assert_any_discovery(found);
+    }
+}

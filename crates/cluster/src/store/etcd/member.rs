@@ -1,0 +1,400 @@
+//! Registration of a host's daemon in etcd: its lease, and the transactions on its keys.
+//!
+//! Every change compares the revision of `members/HOST` with the last one that this daemon knows,
+//! so that of two daemons of one name, or of a daemon and the one that has taken over from it, one
+//! alone writes.
+
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Compare, CompareOp, Error as EtcdError, GetOptions, KeyValue, PutOptions, Txn, TxnOp,
+    TxnOpResponse,
+};
+use tidegate_api::cluster::PlacementClaim;
+
+use super::client::{Failure, Members};
+use super::keys::{MEMBERS, RESERVATIONS};
+use super::records::{HOSTS, PLACEMENTS};
+use super::value::{HostValue, PlacementValue, read, write};
+use super::{Answer, EtcdOptions};
+use crate::store::StoreError;
+
+pub(crate) use super::published::{MemberDeviceValue, MemberValue, ReservationValue};
+
+/// Access of one host's daemon to its keys.
+pub(crate) struct MemberStore {
+    members: Members,
+    prefix: String,
+    host: String,
+}
+
+/// Registration that this daemon holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Registration {
+    /// Lease of the key.
+    pub(crate) lease: i64,
+    /// Revision of etcd at which the key was created.
+    created_at: i64,
+    /// Revision of etcd at which this daemon has put it last.
+    put_at: i64,
+}
+
+impl Registration {
+    /// Returns the registration for a put under another lease.
+    pub(crate) fn under(self, lease: i64) -> Registration {
+        Registration { lease, ..self }
+    }
+}
+
+/// Key of a host's daemon as it is in etcd.
+pub(crate) struct Registered {
+    pub(crate) value: MemberValue,
+    pub(crate) registration: Registration,
+}
+
+/// Result of a write.
+pub(crate) enum Written {
+    /// The keys are written.
+    Done(Registration),
+    /// The key of the host is another daemon's, or gone.
+    NotOurs,
+    /// The lease has ended.
+    LeaseGone,
+}
+
+/// Result of the check of a placement.
+pub(crate) enum Checked {
+    /// The placement stands, and the host takes transfers.
+    Stands,
+    /// The placement cannot be started; the reason.
+    Refused(String),
+    /// Registration that is another daemon's, or gone.
+    NotOurs,
+}
+
+/// Number of placements on a host, and whether the cluster has the host.
+pub(crate) struct OwnPlacements {
+    pub(crate) is_defined: bool,
+    pub(crate) names: Vec<String>,
+}
+
+impl MemberStore {
+    /// Creates the access of the daemon of `host`; connections are made when they are needed.
+    ///
+    /// # Errors
+    /// A URL or a file of TLS is not valid, or the operating system gives no event queue.
+    pub(crate) fn new(options: &EtcdOptions, host: &str) -> Result<MemberStore, StoreError> {
+        let limit = options.call_timeout;
+        Ok(MemberStore {
+            members: Members::new(options)?.with_attempt_timeout(limit),
+            prefix: options.prefix.clone(),
+            host: host.to_owned(),
+        })
+    }
+
+    /// Runs a future to its end on the runtime of the connections.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.members.block_on(future)
+    }
+
+    /// Returns the key of the registration.
+    pub(crate) fn key(&self) -> String {
+        self.own(MEMBERS)
+    }
+
+    fn own(&self, folder: &str) -> String {
+        format!("{}{folder}{}", self.prefix, self.host)
+    }
+
+    async fn call<T>(
+        &self,
+        operation: impl AsyncFn(Client) -> Result<T, EtcdError>,
+    ) -> Result<T, StoreError> {
+        let called = self.members.try_members(operation).await;
+        called.map_err(|Failure { error, .. }| error)
+    }
+
+    /// Asks for a lease of `length`.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn grant(&self, length: Duration) -> Result<i64, StoreError> {
+        let seconds = i64::try_from(length.as_secs()).unwrap_or(i64::MAX);
+        let grant = async |client: Client| client.lease_client().grant(seconds, None).await;
+        self.call(grant).await.map(|granted| granted.id())
+    }
+
+    /// Renews a lease. Returns false if it has ended.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn renew(&self, lease: i64) -> Result<bool, StoreError> {
+        self.call(
+            async |client| match client.lease_client().keep_alive(lease).await {
+                Ok(_) => Ok(true),
+                Err(error) if is_lease_gone(&error) => Ok(false),
+                Err(error) => Err(error),
+            },
+        )
+        .await
+    }
+
+    /// Ends a lease, with the keys under it.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn revoke(&self, lease: i64) -> Result<(), StoreError> {
+        self.call(
+            async |client| match client.lease_client().revoke(lease).await {
+                Err(error) if !is_lease_gone(&error) => Err(error),
+                _ => Ok(()),
+            },
+        )
+        .await
+    }
+
+    /// Returns the key of the host; `None`: no daemon is registered.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn registered(&self) -> Result<Option<Registered>, StoreError> {
+        let key = self.key();
+        let found = self.call(async |client| client.kv_client().get(key.as_str(), None).await);
+        Ok(found.await?.kvs().first().map(of_key))
+    }
+
+    /// Returns whether the key of the host is as this daemon has put it last.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn is_held(&self, held: &Registration) -> Result<bool, StoreError> {
+        let there = self.registered().await?;
+        Ok(there.is_some_and(|there| there.registration.put_at == held.put_at))
+    }
+
+    /// Registers the daemon under a lease, if no other one is.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn register(
+        &self,
+        lease: i64,
+        value: &MemberValue,
+        reservation: &ReservationValue,
+    ) -> Result<Written, StoreError> {
+        let free = Compare::create_revision(self.key(), CompareOp::Equal, 0);
+        self.write(free, lease, value, Some(reservation), |at| Registration {
+            lease,
+            created_at: at,
+            put_at: at,
+        })
+        .await
+    }
+
+    /// Writes the keys of a registration that this daemon holds; the reservation if there is one.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn publish(
+        &self,
+        held: &Registration,
+        value: &MemberValue,
+        reservation: Option<&ReservationValue>,
+    ) -> Result<Written, StoreError> {
+        let ours = Compare::mod_revision(self.key(), CompareOp::Equal, held.put_at);
+        self.write(ours, held.lease, value, reservation, |at| Registration {
+            put_at: at,
+            ..held.clone()
+        })
+        .await
+    }
+
+    async fn write(
+        &self,
+        condition: Compare,
+        lease: i64,
+        value: &MemberValue,
+        reservation: Option<&ReservationValue>,
+        written: impl Fn(i64) -> Registration,
+    ) -> Result<Written, StoreError> {
+        let bytes = write(value)?;
+        let under_lease = Some(PutOptions::new().with_lease(lease));
+        let mut puts = vec![TxnOp::put(self.key(), bytes.clone(), under_lease)];
+        if let Some(reservation) = reservation {
+            puts.push(TxnOp::put(
+                self.own(RESERVATIONS),
+                write(reservation)?,
+                None,
+            ));
+        }
+        let transaction = Txn::new()
+            .when([condition])
+            .and_then(puts)
+            .or_else([TxnOp::get(self.key(), None)]);
+        let Some(answer) = self.transact(&transaction).await? else {
+            return Ok(Written::LeaseGone);
+        };
+        if answer.succeeded {
+            return Ok(Written::Done(written(answer.at)));
+        }
+        // An attempt whose answer was lost has put exactly this value under exactly this lease.
+        let there = kvs(&answer).into_iter().next();
+        Ok(
+            match there.filter(|pair| pair.value() == bytes && pair.lease() == lease) {
+                Some(pair) => Written::Done(of_key(&pair).registration),
+                None => Written::NotOurs,
+            },
+        )
+    }
+
+    /// Returns the placements on the host.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses, or a placement is damaged or of another schema.
+    pub(crate) async fn placements(&self) -> Result<OwnPlacements, StoreError> {
+        let folder = format!("{}{PLACEMENTS}", self.prefix);
+        let gets = [
+            TxnOp::get(self.own(HOSTS), None),
+            TxnOp::get(folder.clone(), Some(GetOptions::new().with_prefix())),
+        ];
+        let answer = self.transact(&Txn::new().and_then(gets)).await?;
+        let mut own = OwnPlacements {
+            is_defined: false,
+            names: Vec::new(),
+        };
+        for pair in answer.iter().flat_map(kvs) {
+            let key = String::from_utf8_lossy(pair.key()).into_owned();
+            let Some(name) = key.strip_prefix(&folder) else {
+                own.is_defined = true;
+                continue;
+            };
+            let placement = read::<PlacementValue>(&key, pair.value())?.into_record();
+            if placement.host == self.host {
+                own.names.push(name.to_owned());
+            }
+        }
+        Ok(own)
+    }
+
+    /// Checks, in one transaction with the registration, that a placement stands and that the host
+    /// takes transfers.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses, or a record is damaged or of another schema.
+    pub(crate) async fn check(
+        &self,
+        held: &Registration,
+        vm: &str,
+        claim: &PlacementClaim,
+    ) -> Result<Checked, StoreError> {
+        let ours = Compare::create_revision(self.key(), CompareOp::Equal, held.created_at);
+        let placement_key = format!("{}{PLACEMENTS}{vm}", self.prefix);
+        let host_key = self.own(HOSTS);
+        let gets = [
+            TxnOp::get(placement_key.as_str(), None),
+            TxnOp::get(host_key.as_str(), None),
+        ];
+        let transaction = Txn::new().when([ours]).and_then(gets);
+        let answer = self.transact(&transaction).await?;
+        let Some(answer) = answer.filter(|answer| answer.succeeded) else {
+            return Ok(Checked::NotOurs);
+        };
+        let pairs = kvs(&answer);
+        let value = |key: &str| {
+            let mut all = pairs.iter();
+            all.find(|pair| pair.key() == key.as_bytes())
+                .map(KeyValue::value)
+        };
+        let Some(placement) = value(&placement_key) else {
+            return Ok(Checked::Refused(format!(
+                "the placement of {vm:?} on host {:?} has ended; place the transfer again",
+                self.host
+            )));
+        };
+        let placement = read::<PlacementValue>(&placement_key, placement)?.into_record();
+        if placement.host != self.host || placement.begun.0 != claim.begun_ns {
+            return Ok(Checked::Refused(format!(
+                "the placement of {vm:?} on host {:?} has ended, and another one has followed on \
+                 host {:?}",
+                self.host, placement.host
+            )));
+        }
+        let Some(host) = value(&host_key) else {
+            let why = format!("host {:?} was removed from the cluster", self.host);
+            return Ok(Checked::Refused(why));
+        };
+        if read::<HostValue>(&host_key, host)?
+            .into_record(&self.host)
+            .drained
+        {
+            return Ok(Checked::Refused(format!(
+                "host {:?} is drained; place the transfer again, or end the draining with \
+                 `tidegate cluster resume {}`",
+                self.host, self.host
+            )));
+        }
+        Ok(Checked::Stands)
+    }
+
+    /// Ends a registration in order, so that placers know at once. The reservation stays.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn withdraw(
+        &self,
+        held: &Registration,
+        mut reservation: ReservationValue,
+    ) -> Result<(), StoreError> {
+        reservation.left = true;
+        let ours = Compare::mod_revision(self.key(), CompareOp::Equal, held.put_at);
+        let operations = [
+            TxnOp::put(self.own(RESERVATIONS), write(&reservation)?, None),
+            TxnOp::delete(self.key(), None),
+        ];
+        let transaction = Txn::new().when([ours]).and_then(operations);
+        self.transact(&transaction).await?;
+        self.revoke(held.lease).await
+    }
+
+    /// Carries out a transaction; `None`: the lease of a put has ended.
+    async fn transact(&self, transaction: &Txn) -> Result<Option<Answer>, StoreError> {
+        self.call(
+            async |client| match client.kv_client().txn(transaction.clone()).await {
+                Ok(answer) => Ok(Some(Answer::of(&answer))),
+                Err(error) if is_lease_gone(&error) => Ok(None),
+                Err(error) => Err(error),
+            },
+        )
+        .await
+    }
+}
+
+/// Returns the pairs of all gets of an answer.
+fn kvs(answer: &Answer) -> Vec<KeyValue> {
+    let of_get = |response: &TxnOpResponse| match response {
+        TxnOpResponse::Get(found) => found.kvs().to_vec(),
+        _ => Vec::new(),
+    };
+    answer.responses.iter().flat_map(of_get).collect()
+}
+
+fn of_key(pair: &KeyValue) -> Registered {
+    Registered {
+        value: MemberValue::read(pair.value()),
+        registration: Registration {
+            lease: pair.lease(),
+            created_at: pair.create_revision(),
+            put_at: pair.mod_revision(),
+        },
+    }
+}
+
+/// Returns whether an error says that a lease does not exist, in the words of etcd 3.4 and 3.5 and
+/// of the client.
+fn is_lease_gone(error: &EtcdError) -> bool {
+    let text = match error {
+        EtcdError::GRpcStatus(status) => status.message().to_owned(),
+        other => other.to_string(),
+    };
+    text.contains("lease not found")
+}

@@ -1,0 +1,161 @@
+//! Values that daemons publish: `members/HOST` under a lease, and `reservations/HOST`, which stays.
+//!
+//! A member is read leniently, because no one writes it back: of a record of another version it
+//! counts that it is there. A reservation decides where a transfer may be placed, so one that is
+//! not understood is an error.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::time::Nanos;
+
+use super::keys::{MEMBERS, RESERVATIONS, Values};
+use super::value::{SCHEMA, read};
+use crate::membership::{MemberDevice, Membership, RegisteredDaemon};
+use crate::store::StoreError;
+
+/// Value of `reservations/HOST`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReservationValue {
+    schema: u32,
+    /// Bytes per second by device.
+    pub(crate) devices: BTreeMap<String, u64>,
+    pub(crate) written_ns: u64,
+    /// True once the daemon has left in order.
+    pub(crate) left: bool,
+}
+
+impl ReservationValue {
+    /// Creates the value of a daemon that is registered.
+    pub(crate) fn new(devices: BTreeMap<String, u64>, written: Nanos) -> ReservationValue {
+        ReservationValue {
+            schema: SCHEMA,
+            devices,
+            written_ns: written.0,
+            left: false,
+        }
+    }
+}
+
+/// Value of `members/HOST`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub(crate) struct MemberValue {
+    pub(crate) schema: u32,
+    pub(crate) instance: String,
+    /// Time of the registration.
+    pub(crate) joined_ns: u64,
+    pub(crate) version: String,
+    pub(crate) api: Option<String>,
+    pub(crate) vms: usize,
+    pub(crate) devices: Vec<MemberDeviceValue>,
+}
+
+/// Device in the value of `members/HOST`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub(crate) struct MemberDeviceValue {
+    pub(crate) name: String,
+    pub(crate) policy: Option<String>,
+    pub(crate) vms: usize,
+    pub(crate) reserved_bytes_per_s: u64,
+    /// Answer of `GET /v1/budget` for the device.
+    pub(crate) budget: Option<serde_json::Value>,
+}
+
+impl MemberValue {
+    /// Reads a value of any version: what cannot be read is empty.
+    pub(crate) fn read(value: &[u8]) -> MemberValue {
+        serde_json::from_slice(value).unwrap_or_default()
+    }
+
+    fn into_record(self) -> RegisteredDaemon {
+        let device = |device: MemberDeviceValue| MemberDevice {
+            name: device.name,
+            policy: device.policy,
+            vms: device.vms,
+            reserved_bytes_per_s: device.reserved_bytes_per_s,
+            budget: device.budget,
+        };
+        RegisteredDaemon {
+            instance: self.instance,
+            joined: Nanos(self.joined_ns),
+            version: self.version,
+            api: self.api,
+            vms: self.vms,
+            devices: self.devices.into_iter().map(device).collect(),
+        }
+    }
+}
+
+/// Takes what daemons have published out of the values of a cluster. Returns the memberships by
+/// host.
+///
+/// # Errors
+/// A reservation is damaged or of another schema.
+pub(super) fn take_memberships(
+    prefix: &str,
+    values: &mut Values,
+) -> Result<BTreeMap<String, Membership>, StoreError> {
+    let mut memberships = BTreeMap::<String, Membership>::new();
+    let mut outcome = Ok(());
+    values.retain(|key, value| {
+        if let Some(host) = key.strip_prefix(MEMBERS) {
+            let membership = memberships.entry(host.to_owned()).or_default();
+            membership.daemon = Some(MemberValue::read(value).into_record());
+            return false;
+        }
+        let Some(host) = key.strip_prefix(RESERVATIONS) else {
+            return true;
+        };
+        match read::<ReservationValue>(&format!("{prefix}{key}"), value) {
+            Ok(reservation) => {
+                let membership = memberships.entry(host.to_owned()).or_default();
+                membership.reserved = reservation.devices;
+                membership.written = Nanos(reservation.written_ns);
+                membership.has_left = reservation.left;
+            }
+            Err(error) => outcome = Err(error),
+        }
+        false
+    });
+    outcome.map(|()| memberships)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pairs: &[(&str, &str)]) -> Values {
+        let pairs = pairs.iter();
+        let owned = pairs.map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
+        owned.collect()
+    }
+
+    #[test]
+    fn a_member_of_another_version_is_there_and_a_reservation_is_refused() {
+        let newer = r#"{"schema":2,"instance":"1f","devices":[{"name":"sda","tint":1}]}"#;
+        let reserved = r#"{"schema":1,"devices":{"sda":7},"written_ns":5,"left":false}"#;
+        let mut all = values(&[
+            ("hosts/a", "{}"),
+            ("members/a", newer),
+            ("members/b", "["),
+            ("reservations/a", reserved),
+        ]);
+        let read = take_memberships("/t/", &mut all).expect("understood");
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["hosts/a"]);
+        assert_eq!(read["a"].reserved_on(None), 7);
+        let daemon = read["a"].daemon.as_ref().expect("there");
+        assert_eq!((daemon.instance.as_str(), daemon.devices.len()), ("1f", 1));
+        assert_eq!(read["b"].daemon.as_ref().expect("there").instance, "");
+        for wrong in [r#"{"schema":2}"#, r#"{"schema":1,"devices":{}}"#] {
+            let mut all = values(&[("reservations/a", wrong)]);
+            let refused = take_memberships("/t/", &mut all).expect_err(wrong);
+            assert!(
+                refused.to_string().contains("/t/reservations/a"),
+                "{refused}"
+            );
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! Membership of the daemon in a cluster, as the control API, health and metrics see it.
+//!
+//! A thread of the crate `cluster` holds the lease in etcd. It records here how that goes, and
+//! answers the [`StartCheck`]s of transfers that placers ask the daemon to start.
+//!
+//! ```text
+//!   Waiting --registered--> Joined --not confirmed in time--> Lost
+//!                             ^                                 |
+//!                             +---- registered, placements read +
+//! ```
+
+use std::fmt;
+use std::mem::Discriminant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tidegate_api::cluster::{MembershipState, MembershipView, PlacementClaim};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+/// Starts of transfers that wait for etcd at a time; more are refused.
+const CHECKS_MAX: usize = 64;
+/// Time for etcd to confirm a placement, below that in which the API answers.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Reason why a daemon is not registered in its cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Obstacle {
+    /// The daemon has just started.
+    Starting,
+    /// etcd does not answer; its error.
+    EtcdAway(String),
+    /// Another daemon is registered under the name of the host; what is known of it.
+    NameTaken(String),
+    /// etcd or a stored value keeps the daemon out; the error.
+    Refused(String),
+}
+
+impl Obstacle {
+    /// Returns the reason without names and addresses of other machines, for clients that are not
+    /// to know them.
+    pub fn summary(&self) -> &'static str {
+        match self {
+            Obstacle::Starting => "not registered yet",
+            Obstacle::EtcdAway(_) => "etcd does not answer",
+            Obstacle::NameTaken(_) => "another daemon is registered as this host",
+            Obstacle::Refused(_) => "etcd refuses the registration; the log has the error",
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::Starting => f.write_str(self.summary()),
+            Obstacle::EtcdAway(why) | Obstacle::Refused(why) | Obstacle::NameTaken(why) => {
+                f.write_str(why)
+            }
+        }
+    }
+}
+
+/// Placement that a placer asks the daemon to start, for etcd to confirm.
+#[derive(Debug)]
+pub struct StartCheck {
+    /// Name of the VM, and of the transfer in the cluster.
+    pub vm: String,
+    /// Placement as the placer knows it.
+    pub claim: PlacementClaim,
+    /// Channel for the result.
+    pub reply: oneshot::Sender<Result<(), StartRefusal>>,
+}
+
+/// Reason why a transfer is not started for a placer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StartRefusal {
+    /// Explanation with the way out, for the placer's operator.
+    pub why: String,
+    /// True if the placement cannot be started later, either: it is not one of this host's.
+    pub is_final: bool,
+}
+
+impl StartRefusal {
+    /// Creates the refusal of a placement that is not valid.
+    pub fn invalid(why: impl Into<String>) -> StartRefusal {
+        StartRefusal {
+            why: why.into(),
+            is_final: true,
+        }
+    }
+
+    /// Creates the refusal of a start that may succeed later.
+    pub fn at_present(why: impl Into<String>) -> StartRefusal {
+        StartRefusal {
+            why: why.into(),
+            is_final: false,
+        }
+    }
+}
+
+/// Registration that a new daemon takes over.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HandedMembership {
+    /// Key of the registration in etcd.
+    pub key: String,
+    /// Identifier of the registered daemon.
+    pub instance: String,
+    /// Identifier of the lease.
+    pub lease: i64,
+}
+
+/// Figures of a membership.
+#[derive(Clone, Debug)]
+pub struct MembershipStatus {
+    /// State, time of its last change, and reason.
+    pub view: MembershipView,
+    /// Number of times that the membership was lost.
+    pub losses: u64,
+    /// Number of starts by placers that were refused.
+    pub refused_starts: u64,
+    /// Standing reservation as last published, in bytes per second.
+    pub reserved_bytes_per_s: u64,
+}
+
+/// Membership of a daemon in the cluster of its section `[cluster]`.
+#[derive(Debug)]
+pub struct Membership {
+    host: String,
+    record: Mutex<Record>,
+    checks: mpsc::Sender<StartCheck>,
+    /// Receiver of `checks` until a thread has taken it.
+    receiver: Mutex<Option<mpsc::Receiver<StartCheck>>>,
+}
+
+#[derive(Debug)]
+struct Record {
+    state: MembershipState,
+    since: Timestamp,
+    /// Reason for a state other than joined.
+    obstacle: Obstacle,
+    /// State that was logged last, and the kind of its reason: other threads may see first that a
+    /// lease is over.
+    announced: MembershipState,
+    announced_kind: Discriminant<Obstacle>,
+    /// Time up to which etcd keeps the lease, by this host's monotonic clock.
+    valid_until: Option<Instant>,
+    losses: u64,
+    refused_starts: u64,
+    reserved_bytes_per_s: u64,
+    handed: Option<HandedMembership>,
+}
+
+impl Membership {
+    /// Creates the membership of a host that is not registered yet.
+    pub fn new(host: &str) -> Membership {
+        let (checks, receiver) = mpsc::channel(CHECKS_MAX);
+        Membership {
+            host: host.to_owned(),
+            record: Mutex::new(Record {
+                state: MembershipState::Waiting,
+                since: Timestamp::now(),
+                obstacle: Obstacle::Starting,
+                announced: MembershipState::Waiting,
+                announced_kind: std::mem::discriminant(&Obstacle::Starting),
+                valid_until: None,
+                losses: 0,
+                refused_starts: 0,
+                reserved_bytes_per_s: 0,
+                handed: None,
+            }),
+            checks,
+            receiver: Mutex::new(Some(receiver)),
+        }
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        // No change of several fields can panic between them.
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Name of the host in the cluster.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns the placements to be confirmed, once: for the thread that holds the lease.
+    pub fn take_checks(&self) -> Option<mpsc::Receiver<StartCheck>> {
+        let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        receiver.take()
+    }
+
+    /// Records that the daemon is registered, under a lease that etcd keeps until `valid_until`.
+    pub fn joined(&self, valid_until: Instant, handed: HandedMembership) {
+        let mut record = self.record();
+        record.expire(Instant::now());
+        record.valid_until = Some(valid_until);
+        record.handed = Some(handed);
+        if record.state != MembershipState::Joined {
+            (record.state, record.since) = (MembershipState::Joined, Timestamp::now());
+        }
+        let before = std::mem::replace(&mut record.announced, MembershipState::Joined);
+        drop(record);
+        let host = &self.host;
+        match before {
+            MembershipState::Joined => {}
+            MembershipState::Waiting => tracing::info!(%host, "joined the cluster"),
+            MembershipState::Lost => tracing::info!(%host, "in the cluster again"),
+        }
+    }
+
+    /// Records why the daemon is not registered, or that a renewal of its lease has failed. In the
+    /// latter case it stays joined until the lease is over.
+    pub fn obstructed(&self, obstacle: Obstacle) {
+        let mut record = self.record();
+        record.expire(Instant::now());
+        self.announce(record, obstacle);
+    }
+
+    /// Records that the registration is gone: etcd has ended the lease, or a time without an
+    /// answer has.
+    pub fn lost(&self, obstacle: Obstacle) {
+        let mut record = self.record();
+        record.expire(Instant::now());
+        record.valid_until = None;
+        record.handed = None;
+        record.lose(Timestamp::now());
+        self.announce(record, obstacle);
+    }
+
+    /// Sets the reason, and logs it if the daemon is not joined and neither state nor kind of
+    /// reason were logged last.
+    fn announce(&self, mut record: MutexGuard<'_, Record>, obstacle: Obstacle) {
+        record.obstacle = obstacle.clone();
+        let kind = std::mem::discriminant(&obstacle);
+        let is_news = record.announced != record.state || record.announced_kind != kind;
+        if record.state == MembershipState::Joined || !is_news {
+            return;
+        }
+        (record.announced, record.announced_kind) = (record.state, kind);
+        drop(record);
+        tracing::warn!(
+            host = self.host,
+            "not in the cluster: {obstacle}; running VMs and transfers keep their objectives, \
+             placers start nothing here until the daemon is registered again"
+        );
+    }
+
+    /// Records the standing reservation that was published, in bytes per second.
+    pub fn reserved(&self, bytes_per_s: u64) {
+        self.record().reserved_bytes_per_s = bytes_per_s;
+    }
+
+    /// Returns the registration for a new daemon that takes over; `None` while there is none.
+    pub fn handed(&self) -> Option<HandedMembership> {
+        self.record().handed.clone()
+    }
+
+    /// Returns the state and figures. The state is lost from the end of the lease on, also if the
+    /// thread that renews it hangs.
+    pub fn status(&self) -> MembershipStatus {
+        let mut record = self.record();
+        record.expire(Instant::now());
+        let reason =
+            (record.state != MembershipState::Joined).then(|| record.obstacle.summary().to_owned());
+        MembershipStatus {
+            view: MembershipView {
+                host: self.host.clone(),
+                state: record.state,
+                since: record.since.to_string(),
+                reason,
+            },
+            losses: record.losses,
+            refused_starts: record.refused_starts,
+            reserved_bytes_per_s: record.reserved_bytes_per_s,
+        }
+    }
+
+    /// Has etcd confirm that a placement stands and that this daemon is the one registered for its
+    /// host. Waits up to 4 s.
+    ///
+    /// # Errors
+    /// The placement is of another host or has ended, the host is drained, or the daemon is not
+    /// registered at present.
+    pub async fn check_start(&self, vm: &str, claim: &PlacementClaim) -> Result<(), StartRefusal> {
+        let checked = self.try_check(vm, claim).await;
+        if checked.is_err() {
+            self.count_refused();
+        }
+        checked
+    }
+
+    /// Counts a start that was refused by what the daemon itself knows.
+    pub(crate) fn count_refused(&self) {
+        self.record().refused_starts += 1;
+    }
+
+    async fn try_check(&self, vm: &str, claim: &PlacementClaim) -> Result<(), StartRefusal> {
+        if claim.host != self.host {
+            return Err(StartRefusal::invalid(format!(
+                "the transfer is placed on host {:?}, and this daemon is host {:?}: the socket of \
+                 {:?} in the cluster leads to the wrong daemon on the machine of the placer",
+                claim.host, self.host, claim.host
+            )));
+        }
+        let view = self.status().view;
+        if view.state != MembershipState::Joined {
+            return Err(self.refusal_outside(&view));
+        }
+        let (reply, answer) = oneshot::channel();
+        let check = StartCheck {
+            vm: vm.to_owned(),
+            claim: claim.clone(),
+            reply,
+        };
+        let busy = |_| StartRefusal::at_present("too many starts wait for etcd; try again");
+        self.checks.try_send(check).map_err(busy)?;
+        match timeout(CHECK_TIMEOUT, answer).await {
+            Ok(Ok(checked)) => checked,
+            _ => Err(StartRefusal::at_present(format!(
+                "etcd has not confirmed the placement within {} s; try again",
+                CHECK_TIMEOUT.as_secs()
+            ))),
+        }
+    }
+
+    /// Returns the refusal of a daemon that is not registered.
+    fn refusal_outside(&self, view: &MembershipView) -> StartRefusal {
+        let reason = view.reason.as_deref().unwrap_or_default();
+        StartRefusal::at_present(format!(
+            "host {:?} is not in the cluster since {}: {reason}. Running VMs and transfers go on; \
+             place again once `tidegate cluster hosts` shows the host as joined",
+            self.host, view.since
+        ))
+    }
+}
+
+impl Record {
+    /// Loses the membership if the lease is over by the host's own clock.
+    fn expire(&mut self, now: Instant) {
+        let Some(end) = self.valid_until.filter(|end| *end <= now) else {
+            return;
+        };
+        let ago = now.saturating_duration_since(end);
+        let since = Timestamp::now().checked_sub(ago);
+        self.valid_until = None;
+        self.lose(since.unwrap_or_else(|_| Timestamp::now()));
+    }
+
+    fn lose(&mut self, since: Timestamp) {
+        if self.state == MembershipState::Joined {
+            self.losses += 1;
+            (self.state, self.since) = (MembershipState::Lost, since);
+        }
+    }
+}
+
+/// Device as a member of a cluster publishes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PublishedDevice {
+    /// Name.
+    pub name: String,
+    /// Number of VMs.
+    pub vms: usize,
+    /// Standing reservation in bytes per second.
+    pub reserved_bytes_per_s: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handed() -> HandedMembership {
+        HandedMembership {
+            key: "/t/members/a".to_owned(),
+            instance: "1f".to_owned(),
+            lease: 7,
+        }
+    }
+
+    fn claim(host: &str) -> PlacementClaim {
+        PlacementClaim {
+            host: host.to_owned(),
+            begun_ns: 5,
+            reserved_bytes_per_s: 0,
+            device: None,
+        }
+    }
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(3600)
+    }
+
+    #[test]
+    fn a_lease_that_is_over_is_lost_whoever_says_so() {
+        let membership = Membership::new("a");
+        let state = || membership.status().view.state;
+        assert_eq!(state(), MembershipState::Waiting);
+        membership.joined(later(), handed());
+        assert_eq!(state(), MembershipState::Joined);
+        // A renewal that fails loses nothing yet.
+        membership.obstructed(Obstacle::EtcdAway("http://b: gone".to_owned()));
+        assert_eq!(state(), MembershipState::Joined);
+        membership.joined(Instant::now(), handed());
+        assert_eq!(state(), MembershipState::Lost);
+        let status = membership.status();
+        assert_eq!(status.losses, 1);
+        // Addresses stay in the log.
+        assert_eq!(status.view.reason.as_deref(), Some("etcd does not answer"));
+        membership.joined(later(), handed());
+        assert_eq!(
+            (state(), membership.status().view.reason),
+            (MembershipState::Joined, None)
+        );
+        membership.lost(Obstacle::Refused("ended".to_owned()));
+        membership.lost(Obstacle::Refused("ended".to_owned()));
+        assert_eq!(
+            (state(), membership.status().losses),
+            (MembershipState::Lost, 2)
+        );
+        assert_eq!(membership.handed(), None);
+    }
+
+    #[tokio::test]
+    async fn starts_are_refused_unless_the_thread_confirms_them() {
+        let membership = Membership::new("a");
+        let refused = membership
+            .check_start("x", &claim("a"))
+            .await
+            .expect_err("waits");
+        assert!(
+            !refused.is_final && refused.why.contains("not registered yet"),
+            "{refused:?}"
+        );
+        membership.joined(later(), handed());
+        let wrong = membership
+            .check_start("x", &claim("b"))
+            .await
+            .expect_err("another");
+        assert!(
+            wrong.is_final && wrong.why.contains("this daemon is host \"a\""),
+            "{wrong:?}"
+        );
+        let mut checks = membership.take_checks().expect("the first");
+        assert!(membership.take_checks().is_none());
+        let answer = async {
+            let check = checks.recv().await.expect("a check");
+            assert_eq!((check.vm.as_str(), check.claim), ("x", claim("a")));
+            check.reply.send(Ok(())).expect("awaited");
+        };
+        let own = claim("a");
+        let (checked, ()) = tokio::join!(membership.check_start("x", &own), answer);
+        assert_eq!(checked, Ok(()));
+        assert_eq!(membership.status().refused_starts, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_nobody_confirms_is_refused_in_time() {
+        let membership = Membership::new("a");
+        membership.joined(later(), handed());
+        let _checks = membership.take_checks().expect("the first");
+        let refused = membership
+            .check_start("x", &claim("a"))
+            .await
+            .expect_err("late");
+        assert!(
+            !refused.is_final && refused.why.contains("within 4 s"),
+            "{refused:?}"
+        );
+    }
+}
