@@ -18,7 +18,7 @@ use crate::starvation::Bound;
 use crate::tuning::{Throttle, Tuning};
 use crate::view::View;
 use core::fmt;
-pub use peer_report::{PeerGroup, PeerGroups, PeerShare};
+pub use peer_report::{HostWeight, PeerGroup, PeerGroups, PeerShare};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Priority;
@@ -177,6 +177,16 @@ pub enum Event<'a> {
         /// Report of the sender.
         share: &'a PeerShare,
     },
+    /// Another host that shares the device does not report. VMs with this sum of weights are
+    /// assumed to compete on it until its next report; 0: it has withdrawn, and none competes.
+    PeerSilent {
+        /// Number of the host, as in [`Event::Peer`].
+        host: u32,
+        /// Sum of weights; finite and not negative.
+        weight: f64,
+    },
+    /// Rule for the sum of the weights of this host's VMs beside those of other hosts.
+    HostWeight(HostWeight),
     /// The device's profile was set, replaced or removed ([`View::profile`]). A policy that takes
     /// effect hears this of an existing profile before it hears of VMs.
     ProfileChanged,
@@ -255,7 +265,7 @@ impl Interests {
     pub const TIMERS: Interests = Interests(1 << 10);
     /// [`Event::ProfileChanged`] and [`Event::CostsLearnt`].
     pub const PROFILE: Interests = Interests(1 << 11);
-    /// [`Event::Peer`].
+    /// [`Event::Peer`], [`Event::PeerSilent`] and [`Event::HostWeight`].
     pub const PEERS: Interests = Interests(1 << 12);
     /// [`Event::Advanced`].
     pub const ADVANCED: Interests = Interests(1 << 13);
@@ -293,7 +303,9 @@ impl Event<'_> {
             Event::IntervalEnded(_) => Interests::INTERVALS,
             Event::VmAdded(_) | Event::VmChanged(_) | Event::VmRemoved(_) => Interests::VMS,
             Event::ProfileChanged | Event::CostsLearnt => Interests::PROFILE,
-            Event::Peer { .. } => Interests::PEERS,
+            Event::Peer { .. } | Event::PeerSilent { .. } | Event::HostWeight(_) => {
+                Interests::PEERS
+            }
             Event::Advanced(_) => Interests::ADVANCED,
             Event::TransferBegan(_)
             | Event::TransferAdmitted { .. }

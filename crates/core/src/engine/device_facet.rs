@@ -9,7 +9,7 @@ use super::{Engine, NIL};
 use crate::device_monitor::{DeviceAlert, Drift, LearntCap};
 use crate::interference::CostSource;
 use crate::queue_depth::{DepthBound, DepthTuning, DepthView};
-use crate::roles::{Event, SteppedDown, Waits};
+use crate::roles::{Event, HostWeight, SteppedDown, Waits};
 use crate::splitting::MaxIoShared;
 use std::sync::Arc;
 use tidegate_base::learnt_state::{Blob, BlobError};
@@ -164,6 +164,31 @@ pub struct DeviceMut<'a> {
 }
 
 impl DeviceMut<'_> {
+    /// Assumes that VMs with this sum of weights compete on a host that shares the device and does
+    /// not report, until its next message ([`Engine::handle_peer`]); 0: it has withdrawn. The scale
+    /// of saturation rates does not rise meanwhile, because the device is idle to that extent on
+    /// purpose. To be repeated after [`Engine::set_policy`].
+    ///
+    /// # Panics
+    /// If the weight is not finite, or negative.
+    pub fn assume_peer(&mut self, now: Nanos, host: u32, weight: f64) {
+        assert!(
+            weight.is_finite() && weight >= 0.0,
+            "a sum of weights of {weight}"
+        );
+        let Engine { view, active, .. } = &mut *self.engine;
+        view.queues.advance(now);
+        active.emit(view, &Event::PeerSilent { host, weight });
+    }
+
+    /// Sets the rule for the sum of this host's weights beside those of the hosts that share the
+    /// device. To be repeated after [`Engine::set_policy`].
+    pub fn set_host_weight(&mut self, now: Nanos, weight: HostWeight) {
+        let Engine { view, active, .. } = &mut *self.engine;
+        view.queues.advance(now);
+        active.emit(view, &Event::HostWeight(weight));
+    }
+
     /// Sets the blocking time by which reservations and targets are judged from now on: the I/Os
     /// that may be in flight times the service time of the largest of them. `None`: 10 ms for
     /// flash, 50 ms for a device that positions.

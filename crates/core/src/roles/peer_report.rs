@@ -29,6 +29,48 @@ pub struct PeerShare {
     pub groups: PeerGroups,
 }
 
+impl PeerShare {
+    /// Report of a host without VMs that compete.
+    pub const IDLE: PeerShare = PeerShare {
+        number: 0,
+        weight: 0.0,
+        lost: 0.0,
+        inside: 0.0,
+        mean_inside: 0.0,
+        ended: 0.0,
+        admitted: 0.0,
+        ran_out: false,
+        scale: 1.0,
+        groups: PeerGroups([None; PeerGroups::MAX_GROUPS]),
+    };
+}
+
+/// Rule for the sum of the weights of a host's VMs beside those of the hosts that share its device.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub enum HostWeight {
+    /// Sum of the weights of the VMs that compete.
+    #[default]
+    Sum,
+    /// Sum of the weights, bounded. Beyond the bound, weights count in proportion.
+    AtMost(f64),
+    /// Fixed sum while any VM competes, whatever the VMs' weights. For a host that hears no other.
+    Fixed(f64),
+}
+
+impl HostWeight {
+    /// Returns the factor for the weights of VMs whose sum is `sum`; 1 for a sum of 0.
+    pub fn factor(self, sum: f64) -> f64 {
+        if sum <= 0.0 {
+            return 1.0;
+        }
+        match self {
+            HostWeight::Sum => 1.0,
+            HostWeight::AtMost(most) => (most / sum).min(1.0),
+            HostWeight::Fixed(weight) => weight / sum,
+        }
+    }
+}
+
 /// Members of a group on one host, as reported to the others that share its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerGroup {

@@ -193,6 +193,8 @@ fn vm_of_event(view: &View, event: &Event) -> Option<VmId> {
         | Event::TransferEnded(vm) => Some(vm),
         Event::IntervalEnded(_)
         | Event::Peer { .. }
+        | Event::PeerSilent { .. }
+        | Event::HostWeight(_)
         | Event::ProfileChanged
         | Event::CostsLearnt
         | Event::TransfersChanged => None,

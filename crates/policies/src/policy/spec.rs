@@ -1,7 +1,7 @@
 //! A composition with the values of its parameters, by name.
 
 use super::{controllers, dispatchers, registry, regulators};
-use crate::control::{transfer_priorities, transfers, tuner};
+use crate::control::{share_model, transfer_priorities, transfers, tuner};
 use crate::dispatch::background::{self, BackgroundParams, BackgroundQueue};
 use crate::dispatch::cost::CostParams;
 use crate::dispatch::{cfq, mclock, slo};
@@ -173,6 +173,14 @@ impl PolicySpec {
             return Err(PolicyError::NoProfile { policy });
         }
         Ok(())
+    }
+
+    /// Returns `true` if the policy divides a device among hosts that share it: its controller
+    /// makes reports ([`Engine::poll_share`](tidegate_core::engine::Engine::poll_share)) and hears
+    /// those of other hosts.
+    pub fn exchanges(&self) -> bool {
+        let name = share_model::DESCRIPTOR.name;
+        self.controller.is_some_and(|part| part.name == name)
     }
 
     /// Returns the composition behind a policy of an engine; `None` if it is of another kind.

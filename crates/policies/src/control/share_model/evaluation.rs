@@ -79,6 +79,9 @@ impl ShareModel {
         if let Some(length) = length.filter(|_| !own_scales) {
             self.feed_back(view, length, None);
         }
+        if length.is_none() && self.claims.is_empty() {
+            self.report_idle();
+        }
         self.find_squeezed();
         if length.is_some() && is_strict {
             self.cut(view);
@@ -117,6 +120,7 @@ impl ShareModel {
         }
         self.listed.truncate(left);
         self.divide_groups();
+        self.bound_weights();
         self.sum_up();
         strategy::allocate(
             self.params.strategy,
@@ -190,6 +194,15 @@ impl ShareModel {
         }
     }
 
+    /// Multiplies the weights of all claims so that their sum obeys the rule for this host.
+    fn bound_weights(&mut self) {
+        let sum = self.claims.iter().map(|claim| claim.weight).sum();
+        let factor = self.host_weight.factor(sum);
+        self.claims
+            .iter_mut()
+            .for_each(|claim| claim.weight *= factor);
+    }
+
     fn sum_up(&mut self) {
         let mut sums = ClaimSums::default();
         for claim in &self.claims {
@@ -240,6 +253,9 @@ impl ShareModel {
             self.feedback.set_scale(scale);
         }
         self.feedback.observe(&all, target);
+        if let Some(most) = self.peers.scale_max() {
+            self.feedback.set_scale(self.feedback.scale().min(most));
+        }
         let admitted = (period.ended + period.inside - period.before).max(0.0);
         self.share = Some(PeerShare {
             number: self.periods,
@@ -252,6 +268,18 @@ impl ShareModel {
             ran_out: period.ran_out,
             scale: self.feedback.scale(),
             groups: self.groups.competing_groups(),
+        });
+    }
+
+    /// Reports that no VM competes any more. A period that ends reports that as well, but with the
+    /// removal of the last VM periods end.
+    fn report_idle(&mut self) {
+        // A number of its own: one that was used counts as overtaken.
+        self.periods += 1;
+        self.share = Some(PeerShare {
+            number: self.periods,
+            scale: self.feedback.scale(),
+            ..PeerShare::IDLE
         });
     }
 

@@ -56,7 +56,9 @@ use strategy::Claim;
 use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
-use tidegate_core::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
+use tidegate_core::roles::{
+    Controller, Event, HostWeight, Interests, IntervalEnd, Knob, Knobs, PeerShare,
+};
 use tidegate_core::view::View;
 use vm::{VACANT, Vm};
 
@@ -111,6 +113,8 @@ pub struct ShareModel {
     /// Other hosts that share the device, and the message that is due to them.
     peers: Peers,
     share: Option<PeerShare>,
+    /// Rule for the sum of the VMs' weights beside those of other hosts.
+    host_weight: HostWeight,
     /// Number of the current period.
     periods: u64,
     /// Time at which the last period ended.
@@ -146,6 +150,7 @@ impl ShareModel {
             feedback: Feedback::NEW,
             peers: Peers::new(),
             share: None,
+            host_weight: HostWeight::Sum,
             periods: COMPETES + 1,
             ended_at: Nanos::ZERO,
             inside: 0,
@@ -182,8 +187,10 @@ impl ShareModel {
     fn set_provisional_allocation(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
         let weight = self.vms[vm.index()].weight;
         let alone = (self.saturation).iops(view, &self.patterns.own(view.now(), vm));
-        let all = self.weights as f64 + self.peers.others().weight;
-        let part = f64::from(weight) / all;
+        let own = self.weights as f64;
+        let factor = self.host_weight.factor(own);
+        let all = own * factor + self.peers.others().weight;
+        let part = f64::from(weight) * factor / all;
         let scale = self.vms[vm.index()].scale_beside(self.feedback.scale());
         self.set_allocation(vm, alone * part * scale, out);
     }
@@ -290,7 +297,14 @@ impl Controller for ShareModel {
             Event::VmAdded(vm) => self.added(view, vm, out),
             Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(view, vm),
             Event::VmRemoved(vm) => self.removed(vm),
-            Event::Peer { host, share } => self.peers.take_message(view.now(), host, share),
+            Event::Peer { host, share } => {
+                let scale = self.feedback.scale();
+                self.peers.take_message(view.now(), host, share, scale);
+            }
+            Event::PeerSilent { host, weight } => {
+                self.peers.assume(host, weight, self.feedback.scale());
+            }
+            Event::HostWeight(weight) => self.host_weight = weight,
             Event::ProfileChanged => {
                 // The scale corrects the former profile, so it starts anew.
                 self.feedback = Feedback::NEW;

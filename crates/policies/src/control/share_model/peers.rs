@@ -16,6 +16,9 @@
 //!   there ever is.
 //! - A host without a report for [`SILENT_PERIODS`] periods is gone, and its VMs' shares go to the
 //!   others. A host whose VMs do not compete reports that once, and is silent.
+//! - A host may be known to be silent ([`Event::PeerSilent`](tidegate_core::roles::Event)). Its
+//!   entitled weight then competes until it is heard, and the scale is not raised above what it
+//!   was when the host was heard last. Otherwise the feedback would pass the silent host's part on.
 //! - A report that a later one overtook is dropped. One whose number is lower by more than
 //!   [`SILENT_PERIODS`] is of a restarted host, and counts.
 //! - Reports with figures that are not finite, or negative, are dropped: they would spoil every
@@ -41,6 +44,10 @@ struct Peer {
     host: u32,
     heard: Nanos,
     share: PeerShare,
+    /// Scale of this host at the peer's last message.
+    scale_then: f64,
+    /// The peer does not report: its weight is assumed, and it has no other figures.
+    is_silent: bool,
 }
 
 /// Last message of each other host.
@@ -54,8 +61,8 @@ impl Peers {
     }
 
     /// Takes in a message from a host. Drops unsound figures and messages that a later one
-    /// overtook.
-    pub fn take_message(&mut self, now: Nanos, host: u32, share: &PeerShare) {
+    /// overtook. `scale`: that of this host.
+    pub fn take_message(&mut self, now: Nanos, host: u32, share: &PeerShare, scale: f64) {
         // A message comes over the network; a figure that is no number would spread to all shares.
         if !is_sound(share) {
             return;
@@ -66,12 +73,51 @@ impl Peers {
             host,
             heard: now,
             share: *share,
+            scale_then: scale,
+            is_silent: false,
         };
         match self.0.iter().position(|peer| peer.host == host) {
-            Some(at) if counts(self.0[at].share.number) => self.0[at] = new,
+            Some(at) if self.0[at].is_silent || counts(self.0[at].share.number) => {
+                self.0[at] = new;
+            }
             None if self.0.len() < PEERS_MAX => self.0.push(new),
             Some(_) | None => {}
         }
+    }
+
+    /// Assumes a sum of weights of a host that does not report; 0 removes the host. `scale`: that
+    /// of this host, for a host that was never heard.
+    pub fn assume(&mut self, host: u32, weight: f64, scale: f64) {
+        let known = self.0.iter().position(|peer| peer.host == host);
+        if weight == 0.0 {
+            if let Some(at) = known {
+                self.0.remove(at);
+            }
+            return;
+        }
+        let share = PeerShare {
+            weight,
+            ..PeerShare::IDLE
+        };
+        let silent = |scale_then| Peer {
+            host,
+            heard: Nanos::ZERO,
+            share,
+            scale_then,
+            is_silent: true,
+        };
+        match known {
+            Some(at) => self.0[at] = silent(self.0[at].scale_then),
+            None if self.0.len() < PEERS_MAX => self.0.push(silent(scale)),
+            None => {}
+        }
+    }
+
+    /// Returns the scale that this host is not to exceed, because hosts are silent whose part is
+    /// not to be passed on; `None` while there is no such host.
+    pub fn scale_max(&self) -> Option<f64> {
+        let silent = self.0.iter().filter(|peer| peer.is_silent);
+        silent.map(|peer| peer.scale_then).reduce(f64::min)
     }
 
     /// Returns `true` if no other host is known.
@@ -80,10 +126,11 @@ impl Peers {
     }
 
     /// Removes hosts that have been silent for more than [`SILENT_PERIODS`] periods of length
-    /// `period`.
+    /// `period`, except those whose weight is assumed.
     pub fn drop_silent(&mut self, now: Nanos, period: Nanos) {
         let most = Nanos(period.0.saturating_mul(SILENT_PERIODS));
-        self.0.retain(|peer| now.since(peer.heard) <= most);
+        self.0
+            .retain(|peer| peer.is_silent || now.since(peer.heard) <= most);
     }
 
     /// Returns the sums of weights over the VMs of all known hosts.
@@ -108,10 +155,12 @@ impl Peers {
     }
 
     /// Returns the measurements of a period as a single host with all VMs would have them, and the
-    /// scale that this host is to adopt; `None` if no other host is known.
+    /// scale that this host is to adopt; `None` if no other host reports.
     pub fn together(&self, own: &Period, scale: f64) -> (Period, Option<f64>) {
         let (mut period, mut scales) = (*own, scale);
-        for Peer { share, .. } in &self.0 {
+        let heard = self.0.iter().filter(|peer| !peer.is_silent);
+        let hosts = heard.clone().count();
+        for Peer { share, .. } in heard {
             let (ended, admitted) = (share.ended * own.length, share.admitted * own.length);
             period.ended += ended;
             period.inside += share.inside;
@@ -120,8 +169,8 @@ impl Peers {
             period.ran_out |= share.ran_out;
             scales += share.scale;
         }
-        let mean = scales / (self.0.len() + 1) as f64;
-        let towards = (!self.0.is_empty()).then_some(scale + SCALE_STEP * (mean - scale));
+        let mean = scales / (hosts + 1) as f64;
+        let towards = (hosts > 0).then_some(scale + SCALE_STEP * (mean - scale));
         (period, towards)
     }
 }
@@ -186,10 +235,10 @@ mod tests {
             reserve: Reserve::NONE,
         };
         assert_eq!(peers.together(&own, 1.0), (own, None));
-        peers.take_message(Nanos::ZERO, 1, &share(5, 100.0));
-        peers.take_message(Nanos::from_millis(20), 2, &share(1, 200.0));
+        peers.take_message(Nanos::ZERO, 1, &share(5, 100.0), 1.0);
+        peers.take_message(Nanos::from_millis(20), 2, &share(1, 200.0), 1.0);
         // Overtaken on its way.
-        peers.take_message(Nanos::from_millis(25), 1, &share(4, 900.0));
+        peers.take_message(Nanos::from_millis(25), 1, &share(4, 900.0), 1.0);
         assert_eq!(
             peers.others(),
             Weights {
@@ -212,16 +261,55 @@ mod tests {
     }
 
     #[test]
+    fn a_silent_host_keeps_the_weight_that_is_assumed_and_bounds_the_scale() {
+        let mut peers = Peers::new();
+        let period = Nanos::from_millis(30);
+        let own = Period {
+            length: 0.03,
+            ended: 60.0,
+            inside: 12.0,
+            before: 11.0,
+            ran_out: false,
+            inside_max: f64::INFINITY,
+            reserve: Reserve::NONE,
+        };
+        peers.take_message(Nanos::ZERO, 1, &share(5, 100.0), 1.5);
+        assert_eq!(peers.scale_max(), None);
+        // Heard last at 1.5; the scale has risen since then, because the device was idle.
+        peers.assume(1, 400.0, 2.5);
+        peers.assume(2, 300.0, 2.5);
+        peers.drop_silent(Nanos::from_secs(100), period);
+        assert_eq!(peers.others().weight, 700.0, "assumed for any time");
+        assert_eq!(peers.scale_max(), Some(1.5));
+        assert_eq!(
+            peers.together(&own, 2.0),
+            (own, None),
+            "no figures but weights"
+        );
+        assert_eq!(peers.mean_inside(3.0), 3.0);
+        // A lower number counts: the host may have restarted.
+        peers.take_message(Nanos::from_secs(100), 1, &share(4, 200.0), 1.0);
+        assert_eq!(
+            (peers.others().weight, peers.scale_max()),
+            (500.0, Some(2.5))
+        );
+        peers.assume(2, 0.0, 1.0);
+        assert_eq!((peers.others().weight, peers.scale_max()), (200.0, None));
+        peers.assume(3, 0.0, 1.0);
+        assert_eq!(peers.0.len(), 1, "a host that withdraws is not kept");
+    }
+
+    #[test]
     fn a_host_that_restarts_is_heard_at_once() {
         let mut peers = Peers::new();
-        peers.take_message(Nanos::ZERO, 1, &share(5000, 100.0));
+        peers.take_message(Nanos::ZERO, 1, &share(5000, 100.0), 1.0);
         // A number lower by at most `SILENT_PERIODS` is a late message, not one of a restarted
         // host.
-        peers.take_message(Nanos::ZERO, 1, &share(4990, 300.0));
+        peers.take_message(Nanos::ZERO, 1, &share(4990, 300.0), 1.0);
         assert_eq!(peers.others().weight, 100.0);
-        peers.take_message(Nanos::ZERO, 1, &share(5, 200.0));
+        peers.take_message(Nanos::ZERO, 1, &share(5, 200.0), 1.0);
         assert_eq!(peers.others().weight, 200.0);
-        peers.take_message(Nanos::ZERO, 1, &share(6, 250.0));
+        peers.take_message(Nanos::ZERO, 1, &share(6, 250.0), 1.0);
         assert_eq!(peers.others().weight, 250.0);
     }
 
@@ -241,7 +329,7 @@ mod tests {
             for wrong in [f64::NAN, f64::INFINITY, -1.0] {
                 let mut share = share(1, 100.0);
                 *turn(&mut share) = wrong;
-                peers.take_message(Nanos::ZERO, 1, &share);
+                peers.take_message(Nanos::ZERO, 1, &share, 1.0);
                 assert!(peers.is_empty(), "{share:?}");
             }
         }
@@ -251,7 +339,7 @@ mod tests {
     fn no_more_hosts_count_than_there_is_room_for() {
         let mut peers = Peers::new();
         for host in 0..1000 {
-            peers.take_message(Nanos::ZERO, host, &share(1, 1.0));
+            peers.take_message(Nanos::ZERO, host, &share(1, 1.0), 1.0);
         }
         assert_eq!(peers.others().weight, PEERS_MAX as f64);
         assert_eq!(peers.0.capacity(), PEERS_MAX);
