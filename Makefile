@@ -61,10 +61,12 @@ test-parquet: ## Test `tidegate sweep --per-seed FILE.parquet`, which needs the 
 	@cargo test --locked --package tidegate --features parquet --lib --test suite -- sweep $(ARGS)
 
 .PHONY: test-cluster
-test-cluster: ## Test the store in etcd: conformance, races, restarts, access, and the commands on it
+test-cluster: ## Test the store in etcd, and the exchange of hosts over NATS
 	@scripts/setup test
 	@cargo test --locked --package tidegate-cluster --features etcd $(ARGS)
 	@cargo test --locked --package tidegate --features cluster --test suite -- place::etcd
+	@cargo test --locked --package tidegate-exchange --features nats
+	@cargo test --locked --package tidegate --features cluster --test e2e -- exchange::
 
 .PHONY: cluster-test
 cluster-test: ## Break a cluster of three hosts, namespaces of this machine, while three placers fill it, as root

@@ -77,6 +77,9 @@ pub struct DeviceView {
     /// has a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt_costs: Option<CostsView>,
+    /// Exchange with the hosts that share the device; absent where no other does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<ExchangeView>,
     /// Names of the device's VMs.
     pub vms: Vec<String>,
     /// NBD export names of disks with fault rules; absent where no disk has any.
@@ -89,6 +92,54 @@ pub struct DeviceView {
     pub not_enforced: Vec<DevicePart>,
     /// Clock of the device's event loop, in nanoseconds, when the state was read.
     pub taken_at_ns: u64,
+}
+
+/// Exchange of shares with the hosts that share a device.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ExchangeView {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Name of the array.
+    pub array: String,
+    /// Name of this host.
+    pub host: String,
+    /// Sum of weights in this host's last report.
+    pub weight: f64,
+    /// Largest sum of weights that this host may claim.
+    pub weight_max: u32,
+    /// True if messages can be sent and received.
+    pub connected: bool,
+    /// True if no other host is heard, although at least one has not withdrawn. This host then
+    /// holds to its entitlement.
+    pub cut_off: bool,
+    /// Last error of what carries the messages; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Other hosts, ordered by name.
+    pub peers: Vec<PeerView>,
+    /// Messages that were ignored, by reason; reasons without any are left out.
+    pub ignored: std::collections::BTreeMap<String, u64>,
+}
+
+/// Another host that shares a device.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PeerView {
+    /// Name of the host.
+    pub host: String,
+    /// Presence: `live`, `silent` or `withdrawn`.
+    pub presence: String,
+    /// Sum of weights in its last report; 0 before the first.
+    pub weight: f64,
+    /// Largest sum of weights that it may claim, which it is assumed to use while it is silent.
+    pub weight_max: u32,
+    /// Age of its last message that counted, in nanoseconds; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ns: Option<u64>,
+    /// Clock of this host less that of the other, with the delay of the last message, in
+    /// nanoseconds; for diagnosis alone.
+    pub skew_ns: i64,
+    /// Messages that counted.
+    pub accepted: u64,
 }
 
 /// Limit that disks of a device share.
@@ -254,6 +305,7 @@ mod tests {
             stepped_down: None,
             write_pace_bytes_per_s: None,
             learnt_costs: None,
+            exchange: None,
             vms: vec!["oltp".to_owned()],
             disks_with_faults: Vec::new(),
             limit_groups: Vec::new(),

@@ -76,6 +76,8 @@ pub enum ReasonKind {
     /// The daemon joins a cluster and is not registered there: it takes no starts of placers, and
     /// serves its VMs as before.
     NotInCluster,
+    /// Other hosts that share the device are not heard; each holds to its entitlement.
+    HostSilent,
 }
 
 impl ReasonKind {
@@ -90,7 +92,8 @@ impl ReasonKind {
             | ReasonKind::DiskLocked
             | ReasonKind::OldIo
             | ReasonKind::HistoryFailed
-            | ReasonKind::NotInCluster => Severity::Degraded,
+            | ReasonKind::NotInCluster
+            | ReasonKind::HostSilent => Severity::Degraded,
         }
     }
 }

@@ -7,6 +7,7 @@ use tidegate_api::disk::{Inactive, hang_notice};
 use tidegate_api::health::{Health, Readiness, Reason, ReasonKind, Severity};
 use tidegate_core::engine::OTHER_SILENCE_TIMEOUT;
 use tidegate_core::time::Nanos;
+use tidegate_exchange::Presence;
 use tidegate_units::human::duration;
 
 use crate::backing::ActivationState;
@@ -113,7 +114,38 @@ pub(crate) fn device_reasons(device: &DeviceSnapshot) -> Vec<Reason> {
         .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     disks
         .flat_map(|(vm, disk)| disk_reasons(vm, disk))
+        .chain(exchange_reason(device))
         .collect()
+}
+
+/// Returns the reason for hosts that share the device and are not heard; `None`: all are.
+fn exchange_reason(device: &DeviceSnapshot) -> Option<Reason> {
+    let exchange = device.exchange.as_ref()?;
+    let silent = exchange.peers.iter();
+    let silent = silent.filter(|peer| peer.presence == Presence::Silent);
+    let silent: Vec<&str> = silent.map(|peer| peer.name.as_str()).collect();
+    if silent.is_empty() {
+        return None;
+    }
+    let array = &exchange.array;
+    let explanation = if exchange.is_cut_off {
+        let why = if exchange.transport.is_connected {
+            "no other host is heard"
+        } else {
+            "the NATS server is away"
+        };
+        format!("exchange of array {array}: {why}; this host holds to its entitlement")
+    } else {
+        let hosts = silent.join(", ");
+        format!("exchange of array {array}: silent hosts keep their entitlements: {hosts}")
+    };
+    Some(Reason {
+        kind: ReasonKind::HostSilent,
+        device: Some(device.name.clone()),
+        vm: None,
+        export: None,
+        explanation,
+    })
 }
 
 fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
@@ -164,6 +196,7 @@ fn sentence(reason: &Reason) -> String {
 mod tests {
     use super::*;
     use crate::command::sample_snapshot::snapshot;
+    use crate::exchange::sample_snapshot::exchange;
     use crate::history::FilesState;
 
     #[test]
@@ -244,5 +277,30 @@ mod tests {
         );
         let problem = &report.problems[0];
         assert!(problem.starts_with("vm db, export db: not served: another process"));
+    }
+
+    #[test]
+    fn silent_hosts_degrade_the_daemon_and_are_named() {
+        let mut device = snapshot("ssd", &["web"]);
+        let mut exchange = exchange();
+        device.exchange = Some(exchange.clone());
+        assert_eq!(device_reasons(&device), []);
+        exchange.peers[1].presence = Presence::Silent;
+        device.exchange = Some(exchange.clone());
+        let silent = report(device_reasons(&device), Duration::ZERO);
+        assert_eq!(silent.status, Severity::Degraded);
+        let expected = "device ssd: exchange of array san: silent hosts keep their entitlements: c";
+        assert_eq!(silent.problems, [expected]);
+        exchange.is_cut_off = true;
+        exchange.transport.is_connected = false;
+        device.exchange = Some(exchange);
+        let away = report(device_reasons(&device), Duration::ZERO);
+        let expected = "device ssd: exchange of array san: the NATS server is away; this host \
+                        holds to its entitlement";
+        assert_eq!(away.problems, [expected]);
+        assert!(
+            readiness(&away.reasons, false, None).ready,
+            "VMs may be added"
+        );
     }
 }

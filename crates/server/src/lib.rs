@@ -21,6 +21,7 @@ pub mod daemon;
 pub mod disk_file_monitor;
 pub mod error_hints;
 pub mod event_loop;
+pub mod exchange;
 pub mod fault;
 pub mod feasibility;
 pub mod frontend;

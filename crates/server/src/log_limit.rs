@@ -59,8 +59,11 @@ pub(crate) static SERVER_LOST: LogLimit = LogLimit::new("connections to NBD serv
 /// Jumps of the wall clock.
 pub(crate) static JUMPED: LogLimit = LogLimit::new("jumps of the wall clock");
 
+/// Messages of other hosts that do not count.
+pub(crate) static MESSAGES_IGNORED: LogLimit = LogLimit::new("messages of hosts ignored");
+
 /// Every limit: the suppressed lines of one that is missing here are never reported.
-static ALL: [&LogLimit; 14] = [
+static ALL: [&LogLimit; 15] = [
     &HANDSHAKE_FAILED,
     &HANDSHAKE_SLOW,
     &REFUSED,
@@ -75,6 +78,7 @@ static ALL: [&LogLimit; 14] = [
     &LOOP_STALLED,
     &SERVER_LOST,
     &JUMPED,
+    &MESSAGES_IGNORED,
 ];
 
 impl LogLimit {

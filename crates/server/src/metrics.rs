@@ -6,6 +6,7 @@
 
 mod cluster;
 mod devices;
+mod exchange;
 mod handshakes;
 mod history;
 mod promises;
@@ -269,6 +270,17 @@ impl Collector for Snapshots {
                     .map(|device| (vec![("device", device.name.clone())], &**device)),
             )?;
         }
+        for metric in exchange::EXCHANGE_METRICS {
+            let arrays = self.devices.iter().filter_map(|device| {
+                let exchange = device.exchange.as_ref()?;
+                let labels = vec![
+                    ("array", exchange.array.clone()),
+                    ("device", device.name.clone()),
+                ];
+                Some((labels, exchange))
+            });
+            encode_all(&mut encoder, "exchange", metric, arrays)?;
+        }
         for metric in VM_METRICS
             .iter()
             .chain(promises::VM_METRICS)
@@ -483,6 +495,7 @@ pub(crate) mod tests {
         }
         [
             names("device", DEVICE_METRICS),
+            names("exchange", exchange::EXCHANGE_METRICS),
             names("vm", VM_METRICS),
             names("vm", promises::VM_METRICS),
             names("vm", transfers::VM_METRICS),
@@ -627,7 +640,10 @@ pub(crate) mod tests {
 
     #[test]
     fn the_documentation_names_every_metric() {
-        let guide = include_str!("../../../docs/monitoring.md");
+        let guide = concat!(
+            include_str!("../../../docs/monitoring.md"),
+            include_str!("../../../docs/exchange.md")
+        );
         for (name, _) in declared() {
             assert!(
                 guide.contains(&name),

@@ -3,7 +3,9 @@
 use anyhow::Result;
 use hyper::Method;
 use tidegate_api::budget::{DeviceBudgetView, PromisesView};
-use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView, SteppedDownView};
+use tidegate_api::device::{
+    CapView, CostView, CostsView, DeviceView, DriftView, ExchangeView, SteppedDownView,
+};
 use tidegate_api::query::percent_encode;
 use tidegate_api::recording::RecordingsView;
 use tidegate_report::{Align, Cell, Table, Tone};
@@ -223,12 +225,59 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         let text = format!("active for disks: {disks}");
         table.property("fault injection", Cell::from(text).tone(Tone::Warn));
     }
+    if let Some(exchange) = &device.exchange {
+        exchange_properties(&mut table, exchange);
+    }
     for (i, part) in device.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
         let cell = wording::not_enforced(&device.policy.name, &part.part);
         table.property(name, Cell::new(format!("vm {}: ", part.vm)).append(cell));
     }
     table
+}
+
+/// Adds the hosts that share the device.
+fn exchange_properties(table: &mut Table, exchange: &ExchangeView) {
+    let ExchangeView { cluster, array, .. } = exchange;
+    let server = match (exchange.connected, &exchange.last_error) {
+        (true, _) => "connected".to_owned(),
+        (false, None) => "the NATS server is away".to_owned(),
+        (false, Some(error)) => format!("the NATS server is away: {error}"),
+    };
+    let tone = if exchange.connected && !exchange.cut_off {
+        Tone::Good
+    } else {
+        Tone::Bad
+    };
+    let text = format!("array {array} of cluster {cluster}: {server}");
+    table.property("exchange", Cell::from(text).tone(tone));
+    let (weight, most) = (exchange.weight, exchange.weight_max);
+    let host = &exchange.host;
+    let own = if exchange.cut_off {
+        format!("{host}: no other host is heard, so it holds to {most}")
+    } else {
+        format!("{host}: weight {weight:.0} of at most {most}")
+    };
+    table.property("", own);
+    for peer in &exchange.peers {
+        let (host, weight, most) = (&peer.host, peer.weight, peer.weight_max);
+        table.property(
+            "",
+            match peer.presence.as_str() {
+                "live" => Cell::from(format!("{host}: weight {weight:.0} of at most {most}")),
+                "silent" => Cell::from(format!("{host}: silent, weight {most} is left to it"))
+                    .tone(Tone::Warn),
+                presence => Cell::from(format!("{host}: {presence}")),
+            },
+        );
+    }
+    let ignored = exchange.ignored.iter();
+    let ignored: Vec<String> = ignored
+        .map(|(why, count)| format!("{count} {why}"))
+        .collect();
+    if !ignored.is_empty() {
+        table.property("ignored messages", ignored.join(", "));
+    }
 }
 
 /// Returns the configured queue depth, and the adapted one with its reason.

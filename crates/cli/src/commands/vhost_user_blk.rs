@@ -95,6 +95,7 @@ async fn serve(config: Config, socket: Socket) -> Result<Stopped> {
 fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
     let policy = PolicySpec::named("fifo").expect("a policy of the registry");
     let device = DeviceConfig {
+        array: None,
         name: NAME.to_owned(),
         kind: DeviceKind::File,
         names_policy: true,
@@ -144,6 +145,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         // Nobody could ask for it.
         history: HistoryConfig::off(),
         recording: None,
+        exchange: None,
         metrics: Vec::new(),
         cluster: None,
         dashboards: Vec::new(),

@@ -12,6 +12,8 @@ mod daemon;
 mod drift;
 mod drills;
 mod durability;
+#[cfg(feature = "cluster")]
+mod exchange;
 mod faults;
 mod fuse;
 mod guest;

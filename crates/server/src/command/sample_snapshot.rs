@@ -4,7 +4,6 @@ use tidegate_core::engine::{Engine, EngineConfig};
 use tidegate_core::objective::{Limit, Objective};
 use tidegate_core::policy::Policy;
 use tidegate_core::request::VmId;
-use tidegate_core::stats::VmStats;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -22,14 +21,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         name: (*vm).to_owned(),
         device: name.to_owned(),
         policy: policy.name().to_owned(),
-        objective: match index {
-            0 => Objective {
-                reservation: tidegate_core::objective::Rate::iops(120),
-                latency: Some(Nanos::from_millis(30)),
-                ..Objective::default()
-            },
-            _ => Objective::default(),
-        },
+        objective: objective(index),
         feasibility: None,
         enforces: policy.enforces(),
         disks: vec![disk(vm)],
@@ -39,7 +31,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         holdings: Default::default(),
         stalled: 0,
         reply_time: Default::default(),
-        stats: Box::new(VmStats::default()),
+        stats: Box::default(),
         times: Box::default(),
         seconds: Default::default(),
         attainment: Vec::new(),
@@ -66,6 +58,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         oldest_io: None,
         limit_groups: Vec::new(),
         recording: None,
+        exchange: None,
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),
     }
@@ -86,5 +79,17 @@ fn disk(export: &str) -> DiskSnapshot {
         faults: Vec::new(),
         faults_injected: 0,
         bounced: 0,
+    }
+}
+
+/// Returns the objective of a VM: that of the first has a reservation and a latency bound.
+fn objective(index: usize) -> Objective {
+    match index {
+        0 => Objective {
+            reservation: tidegate_core::objective::Rate::iops(120),
+            latency: Some(Nanos::from_millis(30)),
+            ..Objective::default()
+        },
+        _ => Objective::default(),
     }
 }

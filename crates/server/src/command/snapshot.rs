@@ -25,6 +25,7 @@ use crate::backing::ActivationState;
 use crate::config::LimitGroup;
 use crate::connections::VmConnections;
 use crate::disk_file_monitor::State;
+use crate::exchange::ExchangeSnapshot;
 use crate::fault::RuleSnapshot;
 use crate::recording::RecordingCounts;
 use crate::transfer::VmTransfers;
@@ -68,6 +69,8 @@ pub struct DeviceSnapshot {
     pub oldest_io: Option<Nanos>,
     /// Limits that disks share, as they are in force.
     pub limit_groups: Vec<LimitGroup>,
+    /// Exchange with the hosts that share the device; `None`: no other does.
+    pub exchange: Option<ExchangeSnapshot>,
     /// Requests recorded and dropped since the recording was switched on; `None` while it is off.
     pub recording: Option<RecordingCounts>,
     /// VMs in the order of the configuration.

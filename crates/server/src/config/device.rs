@@ -9,7 +9,7 @@ use tidegate_policies::policy::PolicySpec;
 use super::context::Context;
 use super::keys::device as keys;
 pub(crate) use super::keys::device::Kind;
-use super::{DeviceConfig, DeviceKind};
+use super::{DeviceConfig, DeviceKind, array};
 
 /// Device as far as it could be read: enough to check its VMs even if the section has errors.
 #[derive(Clone, Default)]
@@ -79,8 +79,15 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     known.policy = device::policy(&mut section);
     let policy = known.policy.clone();
     let scheduling = Scheduling::read(&mut section, policy, spec, context.library);
+    let array = array::read(&mut section, scheduling.as_ref());
     section.finish();
     draft.config = complete(&draft, model, scheduling, groups);
+    if let Some(config) = &mut draft.config {
+        match array {
+            Some(array) => config.array = array,
+            None => draft.config = None,
+        }
+    }
     draft
 }
 
@@ -103,6 +110,7 @@ fn complete(
         name: known.name.clone()?,
         kind,
         names_policy: draft.field.find(shared::POLICY.name).is_some(),
+        array: None,
         scheduling: scheduling?,
         limit_groups: limit_groups?,
         place: draft.field.place(),

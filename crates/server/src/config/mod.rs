@@ -22,12 +22,14 @@ use tidegate_device::catalogue;
 use crate::allowed_paths::{AllowedPaths, NotAllowed};
 use crate::fault::Rule;
 
+mod array;
 mod cluster;
 mod context;
 mod control;
 mod dashboard;
 mod default_policy;
 mod device;
+mod exchange;
 mod export_names;
 pub mod fault;
 mod keys;
@@ -47,12 +49,14 @@ mod tls;
 pub mod transfer;
 pub mod vm;
 
+pub(crate) use array::exchanging_policies;
 pub use cluster::{AccessError, AccessOption, ClusterConfig, EtcdAccess, etcd_url, key_prefix};
 pub use control::{
     AccessConfig, Account, ControlConfig, ControlListenConfig, DEFAULT_CONTROL_SOCKET,
 };
 pub use dashboard::DashboardConfig;
 pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
+pub use exchange::ExchangeConfig;
 pub use metrics::MetricsConfig;
 pub use nbd::{NbdConfig, NbdTlsConfig};
 pub use promise::{by_the_clock, policy_words, words};
@@ -91,7 +95,9 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     let keys = (loaded.config.disks())
         .filter_map(|(_, disk)| disk.nbd.as_ref()?.tls.as_ref()?.private_key());
     let keys: Vec<_> = keys.map(Path::to_owned).collect();
-    let own: Vec<PathBuf> = files.chain(keys).chain([path.to_owned()]).collect();
+    let login = (loaded.config.exchange.iter()).flat_map(|exchange| exchange.nats.files());
+    let own = files.chain(keys).chain(login).chain([path.to_owned()]);
+    let own: Vec<PathBuf> = own.collect();
     loaded.config.file = Some(path.to_owned());
     let paths = &mut loaded.config.paths;
     paths.allowed = paths.allowed.clone().except(own);
@@ -163,6 +169,8 @@ pub struct Config {
     pub recording: Option<RecordingConfig>,
     /// Cluster that the daemon joins; `None`: it joins none.
     pub cluster: Option<ClusterConfig>,
+    /// Exchange with the hosts that share arrays; `None` without one.
+    pub exchange: Option<ExchangeConfig>,
     /// Listeners that serve metrics and health alone.
     pub metrics: Vec<MetricsConfig>,
     /// Listeners that serve the page for browsers.
@@ -389,6 +397,8 @@ pub struct DeviceConfig {
     pub kind: DeviceKind,
     /// True if the section names a policy; otherwise the default one is in force.
     pub names_policy: bool,
+    /// Array that the device is on, which other hosts share; `None`: it is this host's alone.
+    pub array: Option<tidegate_exchange::Name>,
     /// Policy, queue depth and other scheduling parameters.
     pub scheduling: Scheduling,
     /// Limits that disks share.

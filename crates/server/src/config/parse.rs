@@ -8,6 +8,7 @@ use tidegate_config::{Field, Names, Section};
 use tidegate_core::time::Nanos;
 
 use super::context::Context;
+use super::exchange::ExchangeDraft;
 use super::listen_address::{AddressKind, ClaimedAddresses, owner, socket_mode, unix_or_tcp};
 use super::{
     Config, ControlConfig, DaemonConfig, HistoryConfig, ListenAddress, ListenConfig, PathsConfig,
@@ -39,15 +40,14 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         Some(field) => store(&field, context, &mut sockets, &mut files).map(Some),
         None => Some(None),
     };
-    let beside = store
-        .as_ref()
-        .and_then(|store| Some(store.as_ref()?.path.as_path()));
+    let beside = (store.iter().flatten().next()).map(|store| store.path.as_path());
     let history = match section.take("history") {
         Some(field) => history(&field, context, beside),
         None => Some(HistoryConfig::beside(beside)),
     };
     let recording = section.take("recording");
     let cluster = cluster::read_if_any(&mut section, context);
+    let exchange = ExchangeDraft::take(&mut section, context);
     let metrics = metrics::read_all(&mut section, context, &mut sockets);
     let dashboards = dashboard::read_all(&mut section, context, &mut sockets);
     let listen = section.take_tables(keys::LISTENERS.name);
@@ -65,6 +65,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let listeners = listeners(&listen, (&exports, &known), &mut sockets, context);
     section.finish();
     let recording = recording_config(recording.as_ref(), store.as_ref(), &drafts, context);
+    let exchange = exchange.complete(&drafts);
     warn_of_devices(&drafts, &vms);
     Some(Config {
         file: None,
@@ -76,6 +77,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         history: history?,
         recording: recording?,
         cluster: cluster?,
+        exchange: exchange?,
         metrics: metrics.into_iter().collect::<Option<_>>()?,
         dashboards: dashboards.into_iter().collect::<Option<_>>()?,
         listeners: listeners.into_iter().collect::<Option<_>>()?,

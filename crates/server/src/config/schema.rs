@@ -78,6 +78,19 @@ ca = "ca.pem"
 certificate = "client.pem"
 key = "client.key"
 lease = "20 s"
+[exchange]
+cluster = "east"
+host = "a"
+nats = ["tls://nats-1.example:4222"]
+ca = "ca.pem"
+certificate = "a.pem"
+private_key = "a.key"
+user = "a"
+password_file = "a.password"
+[[exchange.entitlement]]
+array = "san"
+host = "a"
+weight_max = 100
 [[metrics]]
 tcp = "127.0.0.1:9809"
 [metrics.tls]

@@ -18,21 +18,21 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::command::Command;
-use crate::config::{Config, DaemonConfig, Place};
+use crate::config::{Config, DaemonConfig};
 use crate::disk_file_monitor;
-use crate::event_loop::{Files, Prepared, Remains, SetupError};
+use crate::event_loop::{Files, Prepared, Remains};
+use crate::exchange::Exchange;
 use crate::history::{History, Recording};
 use crate::listener::{
-    BindError, Bound, ExportCatalogue, ExportList, OwnSocket, VhostUserListener, accept_clients,
+    Bound, ExportCatalogue, ExportList, OwnSocket, VhostUserListener, accept_clients,
 };
 use crate::log_limit;
 use crate::ring::sys;
 use crate::sandbox;
 use crate::service_manager;
-use crate::store::StoreError;
 use crate::takeover::{Inherited, TakeoverError, Taking};
 use crate::timekeeping;
-use crate::tls::{ListenerTls, TlsListeners, TlsOpenError, TlsThreads};
+use crate::tls::{ListenerTls, TlsListeners, TlsThreads};
 
 mod change_gate;
 mod changes;
@@ -40,6 +40,7 @@ mod devices;
 mod directory;
 mod disk_limits;
 mod disks;
+mod error;
 mod give;
 mod hand_over_disks;
 mod handed_connections;
@@ -66,80 +67,18 @@ pub use change_gate::ChangeGate;
 pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
 pub(crate) use disk_limits::DiskLimits;
+pub use error::{RunError, StartError};
 use give::{Giver, Offer, Request};
 pub use handle::{DaemonHandle, membership_of, published_devices};
-use opening::{bind_nbd, bind_vhost_user, open_disks, open_store, start_history, tls_of, vm_of};
+use opening::{
+    bind_nbd, bind_vhost_user, open_disks, open_exchange, open_store, start_history, tls_of, vm_of,
+};
 pub use outcome::Stopped;
 pub use recordings::DeviceRecordings;
 pub use signals::Signals;
 use snapshots::Snapshots;
 use taken::Taken;
 use transfers::DeviceTransfers;
-
-/// Error of starting the daemon, which has released everything.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A device, its disks or its event loop could not be set up.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-    /// A listener could not be bound.
-    #[error("listener {source}")]
-    Bind {
-        /// Place of the listener in the configuration.
-        place: Option<Box<Place>>,
-        /// Reason.
-        source: BindError,
-    },
-    /// TLS of a listener could not be set up.
-    #[error(transparent)]
-    Tls(#[from] TlsOpenError),
-    /// The threads of the history could not be started.
-    #[error("cannot start the threads of the history: {0}")]
-    History(io::Error),
-    /// Signals cannot be received.
-    #[error("cannot handle signals: {0}")]
-    Signals(io::Error),
-    /// The running daemon cannot be taken over.
-    #[error(transparent)]
-    Takeover(#[from] TakeoverError),
-    /// The store could not be opened.
-    #[error("store {source}")]
-    Store {
-        /// Place of the store in the configuration.
-        place: Option<Box<Place>>,
-        /// Reason.
-        source: StoreError,
-    },
-}
-
-impl StartError {
-    /// Returns the place in the configuration of what failed; `None` if the error concerns no part
-    /// of it, or the configuration was not read from a file.
-    pub fn place(&self) -> Option<&Place> {
-        match self {
-            StartError::Setup(error) => error.place(),
-            StartError::Bind { place, .. } | StartError::Store { place, .. } => place.as_deref(),
-            StartError::Tls(error) => error.place(),
-            StartError::Signals(_) | StartError::History(_) | StartError::Takeover(_) => None,
-        }
-    }
-}
-
-/// Error that ended the daemon before it was told to end.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// An event loop panicked, which is a bug. Its clients were disconnected.
-    #[error("the event loop of device {0:?} panicked")]
-    Panicked(String),
-    /// An event loop could not continue.
-    #[error("the event loop of device {device:?} failed: {source}")]
-    Failed {
-        /// Name of the device.
-        device: String,
-        /// Reason.
-        source: io::Error,
-    },
-}
 
 /// Daemon whose event loops run and whose sockets are bound; [`Daemon::run`] accepts clients.
 #[derive(Debug)]
@@ -153,6 +92,8 @@ pub struct Daemon {
     threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
     signals: Signals,
+    /// Exchange with the hosts that share arrays; `None` without one.
+    exchange: Option<Exchange>,
     /// Offer to be taken over, if there is one.
     offer: Option<Offer>,
     /// State of the daemon that this one has taken over from, if there was one.
@@ -268,19 +209,18 @@ impl Daemon {
         let history = start_history(&config)?;
         let tls = TlsListeners::open(&config, "NBD", tls_of)?;
         let bound = bind_nbd(&config, &sockets)?;
+        let (exchange, prepared) = open_exchange(&config, prepared)?;
         let (sender, ended) = mpsc::unbounded_channel();
         let catalogue = Arc::new(ExportCatalogue::new(config.daemon.sandbox));
         let transfers_changed = Arc::new(Notify::new());
         let recording = history.as_ref().map(|history| history.recording());
         let mut loops = Loops::default();
         for (i, prepared) in prepared.into_iter().enumerate() {
-            let guard = NotifyOnEnd(i, sender.clone());
-            let recording = recording.clone();
             loops.start(
                 prepared,
-                guard,
+                NotifyOnEnd(i, sender.clone()),
                 &transfers_changed,
-                recording,
+                recording.clone(),
                 (&config, &catalogue),
             )?;
         }
@@ -310,6 +250,7 @@ impl Daemon {
             threads,
             ended,
             signals,
+            exchange,
             offer: None,
             taken,
         })
@@ -480,6 +421,9 @@ impl Daemon {
     /// # Errors
     /// If an event loop ended by itself.
     pub async fn run(mut self) -> Result<Stopped, RunError> {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.begin();
+        }
         let mut accepting = self.accept();
         self.begin_reports(&mut accepting);
         let mut snapshots = Snapshots::new(self.handle.shared());
@@ -506,6 +450,7 @@ impl Daemon {
             threads,
             ended,
             mut signals,
+            exchange,
             ..
         } = self;
         let config = handle.config();
@@ -516,6 +461,7 @@ impl Daemon {
             ended,
             gone: gone.clone(),
             tls: tls.threads(),
+            exchange,
         };
         let mut ending = pin!(ending.in_order((accepting, vhost_user), snapshots));
         let cut_short = tokio::select! {
@@ -596,6 +542,7 @@ struct Ending {
     ended: mpsc::UnboundedReceiver<usize>,
     gone: EndedLoops,
     tls: Option<Arc<TlsThreads>>,
+    exchange: Option<Exchange>,
 }
 
 impl Ending {
@@ -618,6 +565,10 @@ impl Ending {
         while self.gone.lock().len() < self.threads.len() {
             let index = self.ended.recv().await;
             self.gone.add(index);
+        }
+        if let Some(exchange) = self.exchange.take() {
+            // Only now: until its last request was answered, this host used its share.
+            let _ = tokio::task::spawn_blocking(move || exchange.withdraw()).await;
         }
         let tls = self.tls.take();
         let history = history_of(&self.handle);

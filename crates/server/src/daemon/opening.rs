@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{StartError, persistence};
 use crate::config::{Config, ListenAddress, ListenConfig, StoreConfig, VmConfig};
 use crate::event_loop::{Files, Prepared, SetupError};
+use crate::exchange::Exchange;
 use crate::history::{History, Settings};
 use crate::listener::{
     BindError, Bound, ExportCatalogue, ExportList, InheritedSockets, VhostUserListener,
@@ -93,6 +94,18 @@ pub(super) fn open_disks(
         persistence::record_disks(store, files, &config.vms);
     }
     Ok(prepared)
+}
+
+/// Opens the exchange that the configuration names, and links the devices that are arrays with it.
+pub(super) fn open_exchange(
+    config: &Config,
+    prepared: Vec<Prepared>,
+) -> Result<(Option<Exchange>, Vec<Prepared>), StartError> {
+    let (exchange, links) = Exchange::open(config)?;
+    assert_eq!(links.len(), prepared.len(), "a link, or none, a device");
+    let linked = prepared.into_iter().zip(links);
+    let linked = linked.map(|(prepared, link)| prepared.with_exchange(link));
+    Ok((exchange, linked.collect()))
 }
 
 /// Starts the history, unless the configuration turns it off.

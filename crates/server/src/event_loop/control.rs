@@ -4,12 +4,15 @@
 use std::sync::mpsc::TryRecvError;
 
 use tidegate_core::objective::Objective;
+use tidegate_core::policy::Policy;
 use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
 use super::respond;
 use super::{Loop, Phase, hand_over, limit_changes, recording};
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
+use crate::config::exchanging_policies;
+use crate::exchange::ExchangeLink;
 
 /// Work on commands after which a turn goes on with the guests' I/O: commands, and slots of VMs
 /// whose state a snapshot copies.
@@ -168,7 +171,18 @@ impl Loop {
             let help = tidegate_config::device::NEEDS_PROFILE;
             CommandError::Refused(format!("{error}: {help}"))
         })?;
+        if self.exchange.is_some() && !policy.exchanges() {
+            return Err(CommandError::Refused(format!(
+                "policy {} does not divide an array among hosts; use one of: {}",
+                Policy::name(policy),
+                exchanging_policies()
+            )));
+        }
         self.engine.set_policy(self.now, policy);
+        if let Some(exchange) = &self.exchange {
+            exchange.repeat();
+            exchange.exchange(&mut self.engine, self.now);
+        }
         recording::policy_changed(self);
         Ok(self.snapshot())
     }
@@ -221,6 +235,7 @@ impl Loop {
             vms: (self.vms.iter().filter(|(_, vm)| !vm.is_removed))
                 .map(|(at, _)| self.vm_snapshot_with(at, &oldest))
                 .collect(),
+            exchange: self.exchange.as_ref().map(ExchangeLink::snapshot),
             recording: self.frontends.recorder.as_ref().map(|it| it.counts()),
             taken_at: self.now,
         }

@@ -74,6 +74,7 @@ use crate::backing::interface::Operation;
 use crate::buffer::{Buffer, Pool};
 use crate::command::Command;
 use crate::connections::{DeviceConnections, VmConnections};
+use crate::exchange::ExchangeLink;
 use crate::frontend::interface::{Event, SENT};
 use crate::frontend::request_table::Requests;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
@@ -245,6 +246,8 @@ struct Loop {
     transfer_ended: Arc<Notify>,
     /// Samples for the history; `None` if there is none.
     sampler: Option<Sampler>,
+    /// Exchange with the hosts that share the device; `None`: no other does.
+    exchange: Option<ExchangeLink>,
     /// True while the timer of the housekeeping is armed.
     ticking: bool,
     /// Time at which the timer of the housekeeping ends.
@@ -299,6 +302,9 @@ impl Loop {
             self.device.answer_deactivations();
             hand_over::go_on(self);
             self.upkeep();
+            if let Some(exchange) = &self.exchange {
+                exchange.exchange(&mut self.engine, self.now);
+            }
             sampler::sample(self);
         }
         sampler::sample_last(self);

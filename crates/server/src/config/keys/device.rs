@@ -4,6 +4,8 @@ use tidegate_config::device::keys as shared;
 use tidegate_config::device::limit_groups::LIMIT_GROUPS;
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, joined, words};
 
+use super::exchange::ARRAY;
+
 /// Media of a device's disks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -53,7 +55,7 @@ pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
 );
 
 /// Keys of a served device alone, before those that a simulated one has as well.
-const OWN: [KeyInfo; 4] = [NAME, KIND, MODEL, LIMIT_GROUPS];
+const OWN: [KeyInfo; 5] = [NAME, KIND, MODEL, ARRAY, LIMIT_GROUPS];
 
 /// `[[device]]`
 pub(in crate::config) const DEVICE: SectionInfo = SectionInfo {

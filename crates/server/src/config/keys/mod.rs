@@ -2,6 +2,7 @@
 
 pub(super) mod cluster;
 pub(super) mod device;
+pub(super) mod exchange;
 pub(super) mod fault;
 #[cfg(test)]
 mod glossary;
@@ -472,6 +473,11 @@ pub(super) const FILE: SectionInfo = SectionInfo {
             "the cluster in etcd that the daemon joins",
         ),
         optional(
+            "exchange",
+            KeyKind::Table(&exchange::EXCHANGE),
+            "hosts that share [arrays](exchange.md), and the servers that carry their messages",
+        ),
+        optional(
             METRICS.name,
             KeyKind::Tables(&METRICS),
             "listeners that serve metrics and health alone",
@@ -532,7 +538,7 @@ mod tests {
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
-        let pages = ["", "-access", "-vm", "-objective", "-limits"]
+        let pages = ["", "-access", "-exchange", "-vm", "-objective", "-limits"]
             .map(|part| format!("configuration{part}.md"));
         let others = [
             "cluster-members",

@@ -1,7 +1,8 @@
 //! Views of a device's deviation from its profile, learnt cap and learnt costs.
 
 use tidegate_api::device::{
-    CapView, CostView, CostsView, DriftView, FeasibilityView, SteppedDownView,
+    CapView, CostView, CostsView, DriftView, ExchangeView, FeasibilityView, PeerView,
+    SteppedDownView,
 };
 use tidegate_core::device_monitor::{Drift, LearntCap};
 use tidegate_core::engine::Feasibility;
@@ -10,6 +11,7 @@ use tidegate_core::queue_depth::DepthReason;
 use tidegate_core::roles::SteppedDown;
 
 use crate::command::VmSnapshot;
+use crate::exchange::ExchangeSnapshot;
 use crate::labels::kind_name;
 
 pub(super) fn drift(drift: &Drift) -> DriftView {
@@ -63,6 +65,34 @@ pub(super) fn stepped_down(found: SteppedDown) -> Option<SteppedDownView> {
         targets: found.targets,
         latencies: found.latencies,
     })
+}
+
+pub(super) fn exchange(exchange: &ExchangeSnapshot) -> ExchangeView {
+    let peers = exchange.peers.iter().map(|peer| PeerView {
+        host: peer.name.clone(),
+        presence: peer.presence.word().to_owned(),
+        weight: peer.weight,
+        weight_max: peer.weight_max,
+        age_ns: peer.age.map(|age| age.0),
+        skew_ns: peer.skew_ns,
+        accepted: peer.accepted,
+    });
+    let ignored = exchange.refused.iter().filter(|(_, count)| *count > 0);
+    let error = &exchange.transport.last_error;
+    ExchangeView {
+        cluster: exchange.cluster.clone(),
+        array: exchange.array.clone(),
+        host: exchange.host.clone(),
+        weight: exchange.weight,
+        weight_max: exchange.weight_max,
+        connected: exchange.transport.is_connected,
+        cut_off: exchange.is_cut_off,
+        last_error: (!error.is_empty()).then(|| error.clone()),
+        peers: peers.collect(),
+        ignored: ignored
+            .map(|(word, count)| ((*word).to_owned(), *count))
+            .collect(),
+    }
 }
 
 pub(super) fn cap(cap: &LearntCap) -> CapView {

@@ -72,6 +72,7 @@ pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
         stepped_down: device::stepped_down(snapshot.stepped_down),
         write_pace_bytes_per_s: snapshot.write_pace,
         learnt_costs: snapshot.learnt_costs.as_ref().map(device::costs),
+        exchange: snapshot.exchange.as_ref().map(device::exchange),
         vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
         disks_with_faults: (snapshot.vms.iter())
             .flat_map(|vm| &vm.disks)

@@ -30,6 +30,7 @@ use crate::config::{
     Config, Create, DeviceConfig, DeviceKind, DiskConfig, ListenAddress, Place, VmConfig,
 };
 use crate::connections::{DeviceConnections, VmConnections};
+use crate::exchange::ExchangeLink;
 use crate::frontend::{PLUMBING, Volume};
 use crate::ring;
 
@@ -134,6 +135,8 @@ pub struct Prepared {
     polls_busily: bool,
     /// The loop's thread is confined once it has its ring.
     is_confined: bool,
+    /// Exchange with the hosts that share the device; `None`: no other does.
+    exchange: Option<ExchangeLink>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -180,7 +183,6 @@ impl Prepared {
             source,
         };
         let engine_config = engine_config(device, &disks, spec, vm_configs.len());
-        let payload = device.scheduling.payload();
         let now = ring::clock();
         let mut engine = new_engine(device, engine_config, spec, now).map_err(refused)?;
         let connections = DeviceConnections::new(CONNECTIONS_MAX);
@@ -213,12 +215,23 @@ impl Prepared {
             device: own,
             vms,
             connections,
-            buffer_memory: payload.max_in_use(),
+            buffer_memory: device.scheduling.payload().max_in_use(),
             plumbing: u64::from(io_slots) * bounce_bytes(max_io, block).max(ZEROES as u64)
                 + (CONNECTIONS_MAX * PLUMBING) as u64,
             polls_busily: device.scheduling.tuning == DepthTuning::Latency,
             is_confined: config.daemon.sandbox,
+            exchange: None,
         })
+    }
+
+    /// Adds the exchange with the hosts that share the device. To be called before the loop starts,
+    /// so that no VM gets a share that belongs to another host.
+    pub(crate) fn with_exchange(mut self, link: Option<ExchangeLink>) -> Prepared {
+        if let Some(link) = &link {
+            link.exchange(&mut self.engine, ring::clock());
+        }
+        self.exchange = link;
+        self
     }
 
     /// Returns the volumes of the device, each with the connection counter of the VM that owns it.

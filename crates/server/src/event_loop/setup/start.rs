@@ -129,6 +129,7 @@ impl Prepared {
             running_transfers: 0,
             transfer_ended,
             sampler,
+            exchange: self.exchange,
             ticking: false,
             tick_due: Nanos::ZERO,
             upkeep_due: false,

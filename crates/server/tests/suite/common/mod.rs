@@ -41,6 +41,7 @@ pub fn config(dir: &Path) -> Config {
         file: None,
         history: HistoryConfig::beside(None),
         recording: None,
+        exchange: None,
         metrics: Vec::new(),
         cluster: None,
         dashboards: Vec::new(),
@@ -61,6 +62,7 @@ pub fn config(dir: &Path) -> Config {
 
 pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
     DeviceConfig {
+        array: None,
         name: name.into(),
         kind,
         names_policy: true,
