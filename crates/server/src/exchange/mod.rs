@@ -51,6 +51,8 @@ pub enum ExchangeError {
 }
 
 /// Input of the thread.
+// The channel's places are made once; an event loop that boxed its report would allocate.
+#[allow(clippy::large_enum_variant)]
 enum Input {
     /// Report of the loop of an array, by its index.
     Share(usize, PeerShare),
