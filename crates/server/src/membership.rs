@@ -191,10 +191,19 @@ impl Membership {
         receiver.take()
     }
 
-    /// Records that the daemon is registered, under a lease that etcd keeps until `valid_until`.
+    /// Records that the daemon is registered, under a lease that etcd keeps until `valid_until`. An
+    /// answer that comes when this has passed makes it lost, or leaves it as it is.
     pub fn joined(&self, valid_until: Instant, handed: HandedMembership) {
         let mut record = self.record();
-        record.expire(Instant::now());
+        let now = Instant::now();
+        record.expire(now);
+        if valid_until <= now {
+            if record.state == MembershipState::Joined {
+                record.valid_until = Some(valid_until);
+                record.expire(now);
+            }
+            return;
+        }
         record.valid_until = Some(valid_until);
         record.handed = Some(handed);
         if record.state != MembershipState::Joined {
@@ -291,6 +300,27 @@ impl Membership {
         checked
     }
 
+    /// Checks by this host's clock alone that the daemon is registered, and counts a refusal.
+    ///
+    /// # Errors
+    /// The daemon is not registered at present.
+    pub(crate) fn check_joined(&self) -> Result<(), StartRefusal> {
+        let joined = self.joined_now();
+        if joined.is_err() {
+            self.count_refused();
+        }
+        joined
+    }
+
+    fn joined_now(&self) -> Result<(), StartRefusal> {
+        let view = self.status().view;
+        if view.state == MembershipState::Joined {
+            Ok(())
+        } else {
+            Err(self.refusal_outside(&view))
+        }
+    }
+
     /// Counts a start that was refused by what the daemon itself knows.
     pub(crate) fn count_refused(&self) {
         self.record().refused_starts += 1;
@@ -304,10 +334,7 @@ impl Membership {
                 claim.host, self.host, claim.host
             )));
         }
-        let view = self.status().view;
-        if view.state != MembershipState::Joined {
-            return Err(self.refusal_outside(&view));
-        }
+        self.joined_now()?;
         let (reply, answer) = oneshot::channel();
         let check = StartCheck {
             vm: vm.to_owned(),
@@ -404,6 +431,12 @@ mod tests {
         assert_eq!(state(), MembershipState::Joined);
         membership.joined(Instant::now(), handed());
         assert_eq!(state(), MembershipState::Lost);
+        // A late answer does not bring the membership back.
+        membership.joined(Instant::now(), handed());
+        assert_eq!(
+            (state(), membership.status().losses),
+            (MembershipState::Lost, 1)
+        );
         let status = membership.status();
         assert_eq!(status.losses, 1);
         // Addresses stay in the log.

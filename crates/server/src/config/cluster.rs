@@ -207,7 +207,7 @@ fn read(field: &Field<'_>, context: &Context<'_>) -> Option<ClusterConfig> {
     let password_file = path(&keys::cluster::PASSWORD_FILE);
     let authority = path(&keys::cluster::CA);
     let certificate = path(&keys::cluster::CERTIFICATE);
-    let key = path(&keys::cluster::KEY);
+    let key = path(&keys::cluster::PRIVATE_KEY);
     let lease = section.number(&keys::cluster::LEASE);
     let access = || {
         Some(EtcdAccess {
@@ -247,7 +247,7 @@ fn fit_each_other(access: &EtcdAccess, section: &Section<'_>) -> bool {
         AccessOption::Endpoints => keys::cluster::ETCD.name,
         AccessOption::Authority => keys::cluster::CA.name,
         AccessOption::Certificate => keys::cluster::CERTIFICATE.name,
-        AccessOption::Key => keys::cluster::KEY.name,
+        AccessOption::Key => keys::cluster::PRIVATE_KEY.name,
     };
     let Err(error) = access.check(name) else {
         return true;
@@ -286,7 +286,7 @@ mod tests {
         let (config, _) = parts(&with_cluster(
             "host = \"a\"\netcd = [\"https://e:2379\"]\nprefix = \"/t/\"\nuser = \"u\"\n\
              password_file = \"/p\"\nca = \"/ca.pem\"\ncertificate = \"/c.pem\"\n\
-             key = \"/k.pem\"\nlease = \"30 s\"\n",
+             private_key = \"/k.pem\"\nlease = \"30 s\"\n",
         ));
         let access = config.cluster.expect("a section").access;
         assert_eq!(access.user.as_deref(), Some("u"));
@@ -318,9 +318,12 @@ mod tests {
             ),
             (format!("{plain}ca = \"ca.pem\"\n"), "ca is for TLS"),
             (tls.to_owned(), "https needs an authority"),
-            (format!("{tls}ca = \"c\"\nkey = \"k\"\n"), "go together"),
             (
-                format!("{plain}certificate = \"c\"\nkey = \"k\"\n"),
+                format!("{tls}ca = \"c\"\nprivate_key = \"k\"\n"),
+                "go together",
+            ),
+            (
+                format!("{plain}certificate = \"c\"\nprivate_key = \"k\"\n"),
                 "is for TLS",
             ),
         ] {

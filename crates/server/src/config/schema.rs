@@ -76,7 +76,7 @@ user = "tidegate"
 password_file = "etcd.password"
 ca = "ca.pem"
 certificate = "client.pem"
-key = "client.key"
+private_key = "client.key"
 lease = "20 s"
 [exchange]
 cluster = "east"

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use jiff::Timestamp;
 use tidegate_api::cluster::PlacementClaim;
 use tidegate_api::query::TransferQuery;
 use tidegate_api::transfer::VmTransfersView;
+use tokio::task::JoinHandle;
 
 use super::Api;
 use super::admit::Proposal;
@@ -151,29 +153,79 @@ fn check_reserved<P: Plane>(api: &Api<P>, vm: &str, claim: &PlacementClaim) -> A
     Err(ApiError::new(StatusCode::CONFLICT, what, vm))
 }
 
-/// Cancels a transfer that has begun if its placement was ended meanwhile. A placement that
+/// Cancels the transfer that began at a time if its placement was ended meanwhile. A placement that
 /// cannot be confirmed at present was confirmed before.
 ///
 /// # Errors
-/// 409 if the transfer was cancelled.
+/// 409 if the placement has ended.
 async fn check_still_placed<P: Plane>(
-    api: &Api<P>,
-    vm: &str,
-    claim: &PlacementClaim,
+    api: Api<P>,
+    vm: String,
+    claim: PlacementClaim,
+    begun: Timestamp,
 ) -> ApiResult<()> {
-    let checked = membership(api, vm)?.check_start(vm, claim).await;
+    let checked = membership(&api, &vm)?.check_start(&vm, &claim).await;
     let Some(refusal) = checked.err().filter(|refusal| refusal.is_final) else {
         return Ok(());
     };
     tracing::warn!(vm, "transfer of a placer cancelled: {}", refusal.why);
+    cancel_begun(&api, &vm, begun).await?;
+    Err(refused_start(refusal, &vm))
+}
+
+/// Cancels the transfer of a VM that began at a time; does nothing if another one runs, which may
+/// be the operator's.
+///
+/// # Errors
+/// The event loop does not answer, or another change takes too long.
+async fn cancel_begun<P: Plane>(api: &Api<P>, vm: &str, begun: Timestamp) -> ApiResult<()> {
     let (own, name) = (api.clone(), vm.to_owned());
     let cancelled = api.change(vm, async move {
+        let Some(device) = own.plane.vm(&name).map(|vm| vm.device) else {
+            return Ok(());
+        };
+        // Without a limit of its own: a loop that was silent may begin the transfer only now, and
+        // answers in the order in which it was asked.
+        let there = own.plane.snapshot(device).await;
+        let there = there.map_err(|error| ApiError::control(&error, &name))?;
+        let running = there.vms.iter().find(|vm| vm.name == name);
+        let running = running.and_then(|vm| vm.transfers.running);
+        let is_it = |begun_at| transfer::to_the_millisecond(begun_at) == begun;
+        if !running.is_some_and(|transfer| is_it(transfer.since.begun)) {
+            return Ok(());
+        }
         in_time(&name, own.plane.cancel_transfer(&name)).await?;
         own.record_transfers(&name).await;
         Ok(())
     });
-    cancelled.await?;
-    Err(refused_start(refusal, vm))
+    let cancelled = cancelled.await;
+    if let Err(error) = &cancelled {
+        let why = &error.body.error.what;
+        tracing::warn!(vm, "transfer of a placer runs without a placement: {why}");
+    }
+    cancelled
+}
+
+/// Follows a start for a placer up in a task of its own, because the client may hang up: checks the
+/// placement once more, or cancels a transfer that begins after its start was given up.
+fn follow_up<P: Plane>(
+    api: &Api<P>,
+    vm: &str,
+    claim: PlacementClaim,
+    at: Timestamp,
+    outcome: &ApiResult<VmSnapshot>,
+) -> Option<JoinHandle<ApiResult<()>>> {
+    let (api, vm) = (api.clone(), vm.to_owned());
+    let begun = transfer::to_the_millisecond(at);
+    match outcome {
+        Ok(_) => Some(tokio::spawn(check_still_placed(api, vm, claim, begun))),
+        Err(error) if error.status == StatusCode::SERVICE_UNAVAILABLE => {
+            tokio::spawn(async move { cancel_begun(&api, &vm, begun).await });
+            None
+        }
+        // Refused for good, so nothing has begun.
+        Err(_) => None,
+    }
 }
 
 fn refused_start(refusal: StartRefusal, vm: &str) -> ApiError {
@@ -219,6 +271,9 @@ pub(super) async fn begin<P: Plane>(
         // Checked first, because its error lists the VMs that exist.
         own.vm_snapshot(&vm).await?;
         if let Some(claim) = &placed {
+            // The lease may have ended in the wait for other changes.
+            let joined = membership(&own, &vm)?.check_joined();
+            joined.map_err(|refusal| refused_start(refusal, &vm))?;
             check_reserved(&own, &vm, claim)?;
         }
         let fitting = if query.force {
@@ -228,25 +283,29 @@ pub(super) async fn begin<P: Plane>(
         };
         order.most = fitting.as_ref().map(|(most, _)| *most);
         // The transfer begins only now: the wait for other changes is no part of its time.
-        let begun = own.plane.begin_transfer(&vm, order, own.clock.now());
+        let at = own.clock.now();
+        let begun = own.plane.begin_transfer(&vm, order, at);
         let begun = async {
             let in_the_way = fitting.map_or(String::new(), |(_, promise)| promise);
             begun
                 .await
                 .map_err(|error| error.naming_promise(in_the_way))
         };
-        let now = in_time(&vm, begun).await?;
+        let now = in_time(&vm, begun).await;
+        let check = placed.and_then(|claim| follow_up(&own, &vm, claim, at, &now));
+        let now = now?;
         let not_kept = own.record_transfers(&vm).await;
         let mut view = own.transfers(&now);
         if let Some((why, transfer)) = not_kept.zip(view.transfer.as_mut()) {
             let note = format!("a restart of the daemon would lose it: {why}");
             transfer.notes.push(note);
         }
-        Ok(json(StatusCode::CREATED, &view))
+        Ok((json(StatusCode::CREATED, &view), check))
     });
-    let begun = begun.await?;
-    if let Some(claim) = &claim {
-        check_still_placed(&api, &name, claim).await?;
+    let (begun, check) = begun.await?;
+    if let Some(check) = check {
+        // A panic of the task is printed, and leaves what a start without the answer of etcd does.
+        check.await.unwrap_or(Ok(()))?;
     }
     Ok(begun)
 }

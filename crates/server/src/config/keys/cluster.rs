@@ -61,8 +61,8 @@ pub(in crate::config) const CERTIFICATE: KeyInfo = KeyInfo::new(
 );
 
 /// Private key of the certificate.
-pub(in crate::config) const KEY: KeyInfo = KeyInfo::new(
-    "key",
+pub(in crate::config) const PRIVATE_KEY: KeyInfo = KeyInfo::new(
+    "private_key",
     KeyKind::Path,
     KeyDefault::Unset("none"),
     "PEM file with the private key of `certificate`",
@@ -88,7 +88,7 @@ pub(in crate::config) const CLUSTER: SectionInfo = SectionInfo {
         PASSWORD_FILE,
         CA,
         CERTIFICATE,
-        KEY,
+        PRIVATE_KEY,
         LEASE,
     ],
 };

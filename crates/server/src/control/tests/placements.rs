@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use tidegate_core::objective::Rate;
+use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::membership::{HandedMembership, Membership, StartRefusal};
+use crate::membership::{HandedMembership, Membership, StartCheck, StartRefusal};
 
 const JOB: &str = "/v1/vms/oltp/job";
 
@@ -17,14 +18,8 @@ fn body(host: &str, reserved: u64) -> String {
 /// Returns a daemon that is registered as host `a`. etcd answers its checks in turn, and confirms
 /// all later ones.
 fn joined(answers: Vec<Result<(), StartRefusal>>) -> Pretended {
-    let membership = Arc::new(Membership::new("a"));
-    let handed = HandedMembership {
-        key: "/t/members/a".to_owned(),
-        instance: "1f".to_owned(),
-        lease: 7,
-    };
-    membership.joined(Instant::now() + Duration::from_secs(3600), handed);
-    let mut checks = membership.take_checks().expect("the first");
+    let plane = joined_as_a();
+    let mut checks = taken_checks(&plane);
     tokio::spawn(async move {
         let mut answers = answers.into_iter();
         while let Some(check) = checks.recv().await {
@@ -32,9 +27,35 @@ fn joined(answers: Vec<Result<(), StartRefusal>>) -> Pretended {
             let _ = check.reply.send(answers.next().unwrap_or(Ok(())));
         }
     });
+    plane
+}
+
+/// Returns a daemon that is registered as host `a`; its checks are not answered yet.
+fn joined_as_a() -> Pretended {
+    let membership = Arc::new(Membership::new("a"));
+    let handed = HandedMembership {
+        key: "/t/members/a".to_owned(),
+        instance: "1f".to_owned(),
+        lease: 7,
+    };
+    membership.joined(Instant::now() + Duration::from_secs(3600), handed);
     let mut plane = Pretended::new();
     plane.membership = Some(membership);
     plane
+}
+
+fn taken_checks(plane: &Pretended) -> mpsc::Receiver<StartCheck> {
+    let membership = plane.membership.as_ref().expect("joined");
+    membership.take_checks().expect("the first")
+}
+
+/// Returns whether the VM `oltp` has a transfer.
+fn running(plane: &Pretended) -> bool {
+    plane.with(|devices| {
+        let mut vms = devices.iter().flat_map(|device| &device.vms);
+        let vm = vms.find(|vm| vm.name == "oltp").expect("served");
+        vm.transfers.running.is_some()
+    })
 }
 
 fn what(body: &Value) -> &str {
@@ -136,4 +157,71 @@ async fn a_placement_that_was_decided_before_a_vm_was_promised_more_is_refused()
     assert!(what(&refused).contains("reserve 35000000 B/s"), "{refused}");
     let (status, begun) = ask(&plane, "PUT", JOB, &body("a", 35_000_000)).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
+}
+
+/// Answers the checks of a daemon one by one: the second only when the sender says so.
+fn joined_with_second(answer: oneshot::Receiver<Result<(), StartRefusal>>) -> Pretended {
+    let plane = joined_as_a();
+    let mut checks = taken_checks(&plane);
+    tokio::spawn(async move {
+        let first = checks.recv().await.expect("the first check");
+        let _ = first.reply.send(Ok(()));
+        let second = checks.recv().await.expect("the second check");
+        let _ = second.reply.send(answer.await.expect("an answer"));
+    });
+    plane
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_check_is_made_for_a_client_that_has_hung_up() {
+    let (answer, second) = oneshot::channel();
+    let plane = joined_with_second(second);
+    let begin = body("a", u64::MAX);
+    let asked = ask(&plane, "PUT", JOB, &begin);
+    let asked = tokio::time::timeout(Duration::from_secs(1), asked).await;
+    assert!(asked.is_err(), "answered before the second check");
+    assert!(running(&plane), "begun after the first check");
+    answer
+        .send(Err(StartRefusal::invalid("it has ended")))
+        .expect("the check is under way");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!running(&plane), "it runs without a placement");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_check_leaves_a_transfer_that_has_replaced_the_placed_one() {
+    let (answer, second) = oneshot::channel();
+    let plane = joined_with_second(second);
+    let begin = body("a", u64::MAX);
+    let asked = ask(&plane, "PUT", JOB, &begin);
+    let asked = tokio::time::timeout(Duration::from_secs(1), asked).await;
+    assert!(asked.is_err(), "answered before the second check");
+    // Identities are times of the wall clock, to the millisecond.
+    std::thread::sleep(Duration::from_millis(5));
+    let own = json!({ "size": "3 GB", "deadline": "1 h" }).to_string();
+    let replace = format!("{JOB}?replace=true");
+    let (status, begun) = ask(&plane, "PUT", &replace, &own).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    answer
+        .send(Err(StartRefusal::invalid("it has ended")))
+        .expect("the check is under way");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (_, shown) = ask(&plane, "GET", JOB, "").await;
+    assert_eq!(shown["job"]["size_bytes"], 3_000_000_000_u64, "{shown}");
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_before_the_beginning_refuses_the_start() {
+    let plane = joined_as_a();
+    let membership = plane.membership.clone().expect("joined");
+    let mut checks = taken_checks(&plane);
+    tokio::spawn(async move {
+        while let Some(check) = checks.recv().await {
+            membership.lost(crate::membership::Obstacle::Starting);
+            let _ = check.reply.send(Ok(()));
+        }
+    });
+    let (status, refused) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
+    assert!(!running(&plane));
 }
