@@ -22,7 +22,7 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use tidegate_core::objective::{Group, GroupName};
+use tidegate_core::objective::{Group, GroupName, Objective};
 use tidegate_core::roles::{PeerGroup, PeerGroups, PeerShare};
 
 use crate::name::Name;
@@ -252,6 +252,9 @@ impl<'a> Reader<'a> {
         for _ in 0..groups {
             let name: GroupName = (self.text()?.parse()).map_err(|_| Malformed("a group"))?;
             let weight = u32::from_le_bytes(self.take()?);
+            if !(1..=Objective::MAX_WEIGHT).contains(&weight) {
+                return Err(Malformed("a weight that no group has"));
+            }
             let competing = self.u64()?;
             share.groups.push(PeerGroup {
                 group: Group { name, weight },
@@ -384,6 +387,28 @@ mod tests {
                 matches!(refused, Err(MessageError::Malformed(_))),
                 "{refused:?}"
             );
+        }
+    }
+
+    #[test]
+    fn weights_that_no_group_has_are_refused() {
+        for (weight, is_read) in [
+            (0, false),
+            (1, true),
+            (Objective::MAX_WEIGHT, true),
+            (Objective::MAX_WEIGHT + 1, false),
+            (u32::MAX, false),
+        ] {
+            let mut message = longest();
+            let Body::Share(share) = &mut message.body else {
+                unreachable!("a report");
+            };
+            let mut part = *share.groups.iter().next().expect("there are groups");
+            part.group.weight = weight;
+            share.groups = PeerGroups::default();
+            share.groups.push(part);
+            let read = Message::decode(&message.encode());
+            assert_eq!(read.is_ok(), is_read, "{weight}: {read:?}");
         }
     }
 

@@ -22,8 +22,6 @@ struct Members {
     here: u64,
     /// Sum of the VMs' own weights on all other hosts.
     elsewhere: u64,
-    /// Largest weight of the group that another host reported; 0: none did.
-    weight: u32,
 }
 
 impl Groups {
@@ -56,13 +54,13 @@ impl Groups {
     }
 
     /// Adds the competing VMs that another host reports of a group. A group without VMs on this
-    /// host is ignored.
+    /// host is ignored, and so is the weight that the other host names: the group's VMs here would
+    /// otherwise take all of this host's part, if another says so.
     pub(super) fn add_peer_group(&mut self, part: &PeerGroup) {
         if let Some(place) = self.find(&part.group) {
             let members = &mut self.members[place as usize];
             // Figures of other hosts may be any integers.
             members.elsewhere = members.elsewhere.saturating_add(part.competing);
-            members.weight = members.weight.max(part.group.weight);
         }
     }
 
@@ -104,8 +102,7 @@ impl Groups {
         let own = f64::from(weight);
         group.map_or(own, |place| {
             let members = &self.members[place as usize];
-            // Hosts may name different weights; the largest counts, as among the VMs of a host.
-            let weight = self.all[place as usize].weight.max(members.weight);
+            let weight = self.all[place as usize].weight;
             f64::from(weight) * own / (members.here as f64 + members.elsewhere as f64)
         })
     }
@@ -169,11 +166,11 @@ mod tests {
         // Weight 60 is divided by the weights of 900 that compete on all hosts.
         assert_eq!(groups.share(a, 200) * 9.0, 120.0);
         groups.add_competing(b, 5);
-        groups.add_peer_group(&part("b", 40, 15));
-        assert_eq!(groups.share(b, 5), 10.0, "the larger of two that differ");
+        groups.add_peer_group(&part("b", u32::MAX, 15));
+        assert_eq!(groups.share(b, 5), 2.5, "by the weight that VMs here name");
         let told: Vec<PeerGroup> = groups.competing_groups().iter().copied().collect();
         assert_eq!(told, [part("a", 60, 300), part("b", 10, 5)]);
-        groups.add_peer_group(&part("b", 40, u64::MAX));
+        groups.add_peer_group(&part("b", u32::MAX, u64::MAX));
         assert!(groups.share(b, 5) > 0.0, "whatever others say");
         groups.clear_competing();
         groups.add_competing(a, 300);
