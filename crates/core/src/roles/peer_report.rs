@@ -46,6 +46,10 @@ impl PeerShare {
 }
 
 /// Rule for the sum of the weights of a host's VMs beside those of the hosts that share its device.
+///
+/// A driver that sets another rule than [`HostWeight::Sum`] also says which hosts are silent
+/// ([`Event::PeerSilent`](super::Event::PeerSilent)); under `Sum`, hosts that are not heard are
+/// dropped after ten periods.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub enum HostWeight {
     /// Sum of the weights of the VMs that compete.

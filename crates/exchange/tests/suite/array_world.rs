@@ -26,8 +26,9 @@ pub(crate) fn name(text: &str) -> Name {
     text.parse().expect("a name")
 }
 
-fn profile() -> Arc<Profile> {
-    let rate = 1e9 / SERVICE.0 as f64;
+/// Returns a profile that claims `claimed` times the rate of the array.
+fn profile(claimed: f64) -> Arc<Profile> {
+    let rate = claimed * 1e9 / SERVICE.0 as f64;
     let curve = || Curve::new(&[(4096, rate), (1 << 20, rate / 8.0)]).expect("a curve");
     // At the size of the test's requests the rate is what the points give; the scale does the rest.
     Arc::new(Profile::new(
@@ -53,12 +54,16 @@ struct Host {
     lies: f64,
     /// Requests that were answered.
     served: u64,
+    /// The VM makes requests.
+    has_load: bool,
+    /// Scale in the host's last report.
+    scale: f64,
 }
 
 impl Host {
     fn new(network: &Network, host: &str, entitled: &FixedEntitlements, weight: u32) -> Host {
         let mut engine = Engine::new(config(64, 0), &policy("vfair")).expect("in range");
-        engine.device_mut().set_profile(Some(profile()));
+        engine.device_mut().set_profile(Some(profile(1.0)));
         let names = [&name("east"), &name("san"), &name(host)];
         let rules = ArrayExchange::new(names, 1, entitled).expect("entitled");
         let vm = engine.vms_mut().add_vm(Nanos::ZERO, &weighted(weight));
@@ -75,6 +80,8 @@ impl Host {
             is_up: true,
             lies: 1.0,
             served: 0,
+            has_load: true,
+            scale: 1.0,
         };
         for peer in 0..new.rules.peers().len() {
             new.apply(Nanos::ZERO, peer as u32);
@@ -125,9 +132,12 @@ impl Host {
         }
         while self.engine.poll_done().is_some() {
             self.served += 1;
-            self.request(now);
+            if self.has_load {
+                self.request(now);
+            }
         }
         while let Some(mut share) = self.engine.poll_share() {
+            self.scale = share.scale;
             share.weight *= self.lies;
             let bytes = self.rules.share(now, now.0, &share);
             self.transport.publish(now, &name("san"), &bytes);
@@ -220,6 +230,29 @@ impl ArrayWorld {
             let bytes = host.rules.withdraw(now.0);
             host.transport.publish(now, &name("san"), &bytes);
         }
+    }
+
+    /// Gives all hosts a profile that claims `claimed` times the rate of the array.
+    pub(crate) fn set_profile(&mut self, claimed: f64) {
+        for host in &mut self.hosts {
+            let mut device = host.engine.device_mut();
+            device.set_profile(Some(profile(claimed)));
+        }
+    }
+
+    /// Has the VM of a host make no more requests.
+    pub(crate) fn end_load(&mut self, host: usize) {
+        self.hosts[host].has_load = false;
+    }
+
+    /// Has a host notice no silence for `time`, and repeat no reports.
+    pub(crate) fn delay_tick(&mut self, host: usize, time: Nanos) {
+        self.hosts[host].tick_due = self.now + time;
+    }
+
+    /// Returns the scale in the last report of a host.
+    pub(crate) fn scale(&self, host: usize) -> f64 {
+        self.hosts[host].scale
     }
 
     /// Has a host overstate its weight from now on.

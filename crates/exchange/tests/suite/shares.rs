@@ -121,3 +121,33 @@ fn hosts_hold_to_their_entitlements_while_the_exchange_is_away() {
     world.run(SECOND);
     assert_near(world.parts(SECOND), [1.0 / 3.0; 3], 0.02, "and back");
 }
+
+#[test]
+fn hosts_without_load_do_not_hold_the_correction_of_the_profile() {
+    for claimed in [0.5, 2.0] {
+        let mut world = ArrayWorld::new(Faults::default(), [100, 200, 300], [600; 3]);
+        world.end_load(1);
+        world.end_load(2);
+        world.run(SECOND);
+        // From here on the scales of the two idle hosts are wrong, and repeated by heartbeats.
+        world.set_profile(claimed);
+        world.run(seconds(5));
+        assert!((0..2).all(|peer| world.rules(0).peers()[peer].presence == Presence::Live));
+        let (part, scale) = (world.parts(SECOND)[0], world.scale(0));
+        assert!(part >= 0.97, "{claimed}: {part}");
+        let off = scale * claimed;
+        assert!((0.7..1.5).contains(&off), "{claimed}: {scale}");
+    }
+}
+
+#[test]
+fn a_host_is_gone_when_the_exchange_says_so_and_not_before() {
+    let mut world = ArrayWorld::new(Faults::default(), [100, 200, 300], [600; 3]);
+    world.run(seconds(2));
+    world.end(2, false);
+    (0..2).for_each(|host| world.delay_tick(host, seconds(3)));
+    world.run(SECOND);
+    let parts = world.parts(SECOND);
+    // The third host's last report still counts: nobody has taken note of its silence.
+    assert!(parts[0] <= 0.19 && parts[1] <= 0.36, "{parts:?}");
+}

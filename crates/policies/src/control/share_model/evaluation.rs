@@ -15,7 +15,7 @@ use super::feedback::{self, OwnScale, Period, Reserve, Target};
 use super::strategy::{self, Claim, Strategy, Weights};
 use super::{COMPETES, KEEPS, ShareModel, USES};
 use tidegate_base::time::Nanos;
-use tidegate_core::roles::{Knob, Knobs, PeerShare};
+use tidegate_core::roles::{HostWeight, Knob, Knobs, PeerShare};
 use tidegate_core::view::View;
 
 /// Sums over the claims that no later step of an evaluation changes.
@@ -62,8 +62,11 @@ impl ShareModel {
     pub(super) fn period_ended(&mut self, view: &View, out: &mut Knobs) {
         let length = view.now().since(self.ended_at).as_secs_f64();
         self.periods += 1;
-        // Before claims are made, so that a host that is gone takes no share.
-        self.peers.drop_silent(view.now(), self.params.period);
+        // With another rule the driver says which hosts are silent.
+        if self.host_weight == HostWeight::Sum {
+            // Before claims are made, so that a host that is gone takes no share.
+            self.peers.drop_silent(view.now(), self.params.period);
+        }
         // A period of zero length has no rates.
         self.evaluate(view, Some(length).filter(|&length| length > 0.0), out);
         self.begin_period(view);
@@ -245,7 +248,7 @@ impl ShareModel {
         };
         let mean = self.time_inside.as_secs_f64() / length;
         let (mut all, scale) = self.peers.together(&period, self.feedback.scale());
-        let several = !self.peers.is_empty();
+        let several = self.peers.compete();
         if matches!(target, Target::Given(_)) && (several || self.params.over_period) {
             all = all.with_inside(self.peers.mean_inside(mean));
         }
@@ -293,7 +296,7 @@ impl ShareModel {
     fn reserve(&mut self, all: &AllocationSums, wanted: f64) -> Reserve {
         let (mut asked, mut due, mut others, mut idle) = (0.0, 0.0, 0.0, 0.0);
         // With peers, whose VMs are not known one by one, only what is deducted counts.
-        let several = !self.peers.is_empty();
+        let several = self.peers.compete();
         let queue = all.inside.min(wanted);
         for claim in &mut self.claims {
             let its = claim.inside;
@@ -328,7 +331,7 @@ impl ShareModel {
     /// VM, which no other VM throttles; with peers, whose outstanding requests are not known; and
     /// without a profile, by which utilisation is computed.
     fn inside_max(&self, view: &View) -> f64 {
-        if self.claims.len() < 2 || !self.peers.is_empty() || view.profile().is_none() {
+        if self.claims.len() < 2 || self.peers.compete() || view.profile().is_none() {
             return f64::INFINITY;
         }
         feedback::inside_max(self.sums.outstanding.into(), self.sums.taken)

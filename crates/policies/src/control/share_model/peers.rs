@@ -15,7 +15,11 @@
 //!   each would sample when it has the fewest inside, and the sum of such samples is less than
 //!   there ever is.
 //! - A host without a report for [`SILENT_PERIODS`] periods is gone, and its VMs' shares go to the
-//!   others. A host whose VMs do not compete reports that once, and is silent.
+//!   others. A host whose VMs do not compete reports that once, and is silent. This is so under
+//!   [`HostWeight::Sum`](tidegate_core::roles::HostWeight) alone: with another rule the driver says
+//!   which hosts are silent, and a second clock would race with its own.
+//! - A host whose VMs do not compete has no part in sums and scale, however often it is heard.
+//! - A scale counts as at most [`SCALE_FACTOR_MAX`] times this host's, and as at least that part.
 //! - A host may be known to be silent ([`Event::PeerSilent`](tidegate_core::roles::Event)). Its
 //!   entitled weight then competes until it is heard, and the scale is not raised above what it
 //!   was when the host was heard last. Otherwise the feedback would pass the silent host's part on.
@@ -36,6 +40,9 @@ use tidegate_core::roles::{PeerGroup, PeerShare};
 pub const SILENT_PERIODS: u64 = 10;
 /// Part of the difference to the hosts' mean scale that a host's scale moves each period.
 const SCALE_STEP: f64 = 0.3;
+/// Largest factor, up and down, by which another host's scale counts as different from this host's.
+/// One host with a wrong scale would otherwise move those of all hosts as far as it likes.
+const SCALE_FACTOR_MAX: f64 = 4.0;
 /// Maximum number of other hosts; once it is reached, further hosts are ignored.
 pub const PEERS_MAX: usize = 255;
 
@@ -120,9 +127,9 @@ impl Peers {
         silent.map(|peer| peer.scale_then).reduce(f64::min)
     }
 
-    /// Returns `true` if no other host is known.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Returns `true` if VMs of any other host compete, or are assumed to.
+    pub fn compete(&self) -> bool {
+        self.0.iter().any(|peer| peer.share.weight > 0.0)
     }
 
     /// Removes hosts that have been silent for more than [`SILENT_PERIODS`] periods of length
@@ -145,8 +152,14 @@ impl Peers {
 
     /// Returns the mean number of requests inside of all hosts together; `own` is this host's.
     pub fn mean_inside(&self, own: f64) -> f64 {
-        let of_peers = self.0.iter().map(|peer| peer.share.mean_inside);
-        own + of_peers.sum::<f64>()
+        own + self.measured().map(|share| share.mean_inside).sum::<f64>()
+    }
+
+    /// Returns the reports with measurements of the last period. A host whose VMs do not compete
+    /// evaluates no periods, and repeats the figures and the scale of an earlier one.
+    fn measured(&self) -> impl Iterator<Item = &PeerShare> {
+        let heard = self.0.iter().filter(|peer| !peer.is_silent);
+        heard.map(|peer| &peer.share).filter(|it| it.weight > 0.0)
     }
 
     /// Returns the groups in all hosts' messages.
@@ -155,22 +168,22 @@ impl Peers {
     }
 
     /// Returns the measurements of a period as a single host with all VMs would have them, and the
-    /// scale that this host is to adopt; `None` if no other host reports.
+    /// scale that this host is to adopt; `None` if no other host has VMs that compete.
     pub fn together(&self, own: &Period, scale: f64) -> (Period, Option<f64>) {
-        let (mut period, mut scales) = (*own, scale);
-        let heard = self.0.iter().filter(|peer| !peer.is_silent);
-        let hosts = heard.clone().count();
-        for Peer { share, .. } in heard {
+        let (mut period, mut scales, mut hosts) = (*own, scale, 1.0);
+        let bounds = [scale / SCALE_FACTOR_MAX, scale * SCALE_FACTOR_MAX];
+        for share in self.measured() {
             let (ended, admitted) = (share.ended * own.length, share.admitted * own.length);
             period.ended += ended;
             period.inside += share.inside;
             // The requests inside at the begin of the period follow from the other three counts.
             period.before += share.inside + ended - admitted;
             period.ran_out |= share.ran_out;
-            scales += share.scale;
+            scales += share.scale.clamp(bounds[0], bounds[1]);
+            hosts += 1.0;
         }
-        let mean = scales / (hosts + 1) as f64;
-        let towards = (hosts > 0).then_some(scale + SCALE_STEP * (mean - scale));
+        let mean = scales / hosts;
+        let towards = (hosts > 1.0).then_some(scale + SCALE_STEP * (mean - scale));
         (period, towards)
     }
 }
@@ -300,6 +313,40 @@ mod tests {
     }
 
     #[test]
+    fn only_hosts_whose_vms_compete_move_the_scale_and_by_a_bounded_factor() {
+        let mut peers = Peers::new();
+        let own = Period {
+            length: 0.03,
+            ended: 60.0,
+            inside: 12.0,
+            before: 11.0,
+            ran_out: false,
+            inside_max: f64::INFINITY,
+            reserve: Reserve::NONE,
+        };
+        for host in [1, 2] {
+            // Its figures are those of the last period in which it had load.
+            peers.take_message(Nanos::ZERO, host, &share(1, 0.0), 1.0);
+        }
+        assert!(!peers.compete());
+        assert_eq!(peers.together(&own, 1.0), (own, None));
+        assert_eq!(peers.mean_inside(3.0), 3.0);
+        for (number, scale, counts_as) in [(2, 1e6, 4.0), (3, 0.05, 0.25), (4, 3.0, 3.0)] {
+            let lying = PeerShare {
+                scale,
+                ..share(number, 100.0)
+            };
+            peers.take_message(Nanos::ZERO, 1, &lying, 1.0);
+            assert!(peers.compete());
+            let towards = peers.together(&own, 1.0).1.expect("a host competes");
+            let wanted = 1.0 + SCALE_STEP * ((1.0 + counts_as) / 2.0 - 1.0);
+            assert!((towards - wanted).abs() < 1e-12, "{scale}: {towards}");
+        }
+        peers.assume(1, 50.0, 1.0);
+        assert!(peers.compete(), "assumed to");
+    }
+
+    #[test]
     fn a_host_that_restarts_is_heard_at_once() {
         let mut peers = Peers::new();
         peers.take_message(Nanos::ZERO, 1, &share(5000, 100.0), 1.0);
@@ -330,7 +377,7 @@ mod tests {
                 let mut share = share(1, 100.0);
                 *turn(&mut share) = wrong;
                 peers.take_message(Nanos::ZERO, 1, &share, 1.0);
-                assert!(peers.is_empty(), "{share:?}");
+                assert!(peers.0.is_empty(), "{share:?}");
             }
         }
     }
