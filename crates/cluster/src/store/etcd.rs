@@ -424,7 +424,11 @@ impl ClusterStore for EtcdStore {
             return Ok(None);
         }
         let snapshot = self.load_records()?;
-        Ok(Some(snapshot).filter(|snapshot| snapshot.revision != known))
+        // Daemons may have joined before the first commit.
+        let is_new = |snapshot: &Snapshot| {
+            snapshot.revision != known || !snapshot.state.memberships.is_empty()
+        };
+        Ok(Some(snapshot).filter(is_new))
     }
 
     fn learnt(&self, host: &str) -> Result<Option<Vec<u8>>, StoreError> {
