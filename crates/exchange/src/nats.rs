@@ -24,7 +24,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tidegate_core::time::Nanos;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::message::LENGTH_MAX;
 use crate::name::Name;
@@ -42,6 +42,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest pause between two attempts to connect.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
+/// Time for a place in the client's queue, which is full while the server does not read.
+const PUBLISH_TIMEOUT: Duration = Duration::from_millis(100);
 /// Time for what is still to be sent at the end.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -83,6 +85,8 @@ pub struct NatsTransport {
     prefix: String,
     host: Name,
     outgoing: Option<mpsc::Sender<(String, Bytes)>>,
+    /// Dropped at the end.
+    end: Option<oneshot::Sender<()>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -154,6 +158,7 @@ impl NatsTransport {
         let subjects = arrays.iter().map(|array| format!("{prefix}{array}.*"));
         let subjects: Vec<String> = subjects.collect();
         let (outgoing, queue) = mpsc::channel(OUTGOING_MAX);
+        let (end, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
@@ -165,12 +170,17 @@ impl NatsTransport {
         };
         let thread = std::thread::Builder::new()
             .name("nats".to_owned())
-            .spawn(move || runtime.block_on(task.run(connect, servers, subjects, queue)))
+            .spawn(move || {
+                runtime.block_on(task.run(connect, servers, subjects, (queue, ended)));
+                // Look-ups of names may hang for longer than anybody waits.
+                runtime.shutdown_background();
+            })
             .map_err(NatsError::Thread)?;
         Ok(NatsTransport {
             prefix,
             host: host.clone(),
             outgoing: Some(outgoing),
+            end: Some(end),
             shared,
             thread: Some(thread),
         })
@@ -200,6 +210,7 @@ impl Drop for NatsTransport {
     /// Sends what is still to be sent, for at most half a second, and ends the thread.
     fn drop(&mut self) {
         self.outgoing = None;
+        self.end = None;
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported where it happened.
             let _ = thread.join();
@@ -215,8 +226,28 @@ struct Task {
 }
 
 impl Task {
+    /// Works until the queue ends, and for [`FLUSH_TIMEOUT`] after that at most, wherever the
+    /// client waits then.
     async fn run(
         self,
+        options: ConnectOptions,
+        servers: Vec<ServerAddr>,
+        subjects: Vec<String>,
+        (queue, ended): (mpsc::Receiver<(String, Bytes)>, oneshot::Receiver<()>),
+    ) {
+        let late = async {
+            // Its other end is dropped, which is an error here.
+            let _ = ended.await;
+            tokio::time::sleep(FLUSH_TIMEOUT).await;
+        };
+        tokio::select! {
+            () = self.work(options, servers, subjects, queue) => {}
+            () = late => {}
+        }
+    }
+
+    async fn work(
+        &self,
         options: ConnectOptions,
         servers: Vec<ServerAddr>,
         subjects: Vec<String>,
@@ -248,14 +279,16 @@ impl Task {
                 Some(message) = arriving.next() => self.arrived(&message.subject, message.payload),
             }
         }
-        // The server may be away; then there is nothing to wait for.
-        let _ = tokio::time::timeout(FLUSH_TIMEOUT, client.flush()).await;
+        // The server may be away, and then nothing comes of it.
+        let _ = client.flush().await;
     }
 
-    /// Sends a message, unless the server is away: the client would keep it until it is old.
+    /// Sends a message, unless the server is away: the client would keep it until it is old. A
+    /// server that does not read is away, too, before the client notices.
     async fn send(&self, client: &Client, subject: String, message: Bytes) {
         let is_connected = client.connection_state() == ConnectionState::Connected;
-        if !is_connected || client.publish(subject, message).await.is_err() {
+        let publish = tokio::time::timeout(PUBLISH_TIMEOUT, client.publish(subject, message));
+        if !is_connected || !matches!(publish.await, Ok(Ok(()))) {
             self.shared.status().unsent += 1;
         }
     }

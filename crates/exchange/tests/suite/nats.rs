@@ -4,7 +4,7 @@
 //! Without `nats-server` these tests say that they are skipped; with `CI=true` they fail instead.
 
 use std::ffi::OsStr;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -264,4 +264,48 @@ fn only_a_server_with_a_certificate_of_the_authority_is_trusted() {
     // It asks again and again; a while without a connection has to do.
     thread::sleep(Duration::from_millis(500));
     assert_eq!(c.status().connections, 0, "{:?}", c.status());
+}
+
+/// Accepts a client, answers its first ping, and reads nothing more.
+fn deaf_server(listener: &TcpListener) -> TcpStream {
+    let (mut client, _) = listener.accept().expect("a client");
+    let info = "INFO {\"server_id\":\"x\",\"server_name\":\"x\",\"version\":\"2.10.0\",\
+                \"go\":\"go\",\
+                \"host\":\"127.0.0.1\",\"port\":4222,\"proto\":1,\"headers\":true,\
+                \"max_payload\":1048576,\"client_id\":1}\r\n";
+    client.write_all(info.as_bytes()).expect("it reads");
+    let (mut read, mut byte) = (Vec::new(), [0]);
+    while !read.ends_with(b"PING\r\n") {
+        client.read_exact(&mut byte).expect("it writes");
+        read.push(byte[0]);
+    }
+    client.write_all(b"PONG\r\n").expect("it reads");
+    client
+}
+
+#[test]
+fn a_server_that_does_not_read_does_not_keep_the_client_from_ending() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    let options = NatsOptions {
+        servers: vec![format!("nats://127.0.0.1:{port}")],
+        ca: None,
+        certificate: None,
+        login: Login::None,
+    };
+    let mut a = connect(&options, "a");
+    // Held, so that the connection stays.
+    let _deaf = deaf_server(&listener);
+    wait_for("the connection", || a.status().is_connected);
+    wait_for("a full queue", || {
+        (0..100).for_each(|_| a.publish(Nanos::ZERO, &name("san"), &[0; 4096]));
+        thread::sleep(Duration::from_millis(20));
+        a.status().unsent > 2000
+    });
+    let (ended, end) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        drop(a);
+        ended.send(())
+    });
+    assert_eq!(end.recv_timeout(DEADLINE), Ok(()));
 }
