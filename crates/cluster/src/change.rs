@@ -175,6 +175,13 @@ pub fn difference(from: &ClusterState, to: &ClusterState) -> Vec<Change> {
     // only go after its transfers.
     let puts = changes.split_off(leading_deletes(&changes));
     host_changes(&from.hosts, &to.hosts, &mut changes);
+    // Of daemons that were never hosts, or of hosts that are gone since: a reservation is deleted
+    // with its host.
+    let forgotten = from.memberships.keys().filter(|name| {
+        let name = name.as_str();
+        from.host(name).is_none() && to.host(name).is_none() && !to.memberships.contains_key(name)
+    });
+    changes.extend(forgotten.cloned().map(Change::DeleteHost));
     changes.extend(puts);
     if from.settings != to.settings {
         changes.push(Change::PutSettings(to.settings));

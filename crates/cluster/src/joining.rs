@@ -10,16 +10,19 @@
 //! ```
 //!
 //! The thread has a runtime of its own, so etcd delays nothing else of the daemon. It holds the
-//! registration under a lease that it renews three times in the lease's length, publishes devices
-//! and standing reservations when they change, and confirms placements for the control API
+//! registration under a lease that it renews about four times in the lease's length, publishes
+//! devices and standing reservations when they change, and confirms placements for the control API
 //! ([`tidegate_server::membership`]).
 
+mod attempts;
+mod reconcile;
 mod source;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self as std_mpsc, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_core::time::Nanos;
@@ -36,6 +39,9 @@ use crate::store::member::{
 };
 use crate::store::{EtcdOptions, StoreError};
 
+use attempts::Attempts;
+use reconcile::reconcile;
+
 pub use source::{DeviceDetails, MemberSource};
 
 /// Interval at which the devices are compared with what was published.
@@ -50,10 +56,15 @@ const DETAILS_MAX: Duration = Duration::from_secs(60);
 const RENEWALS_A_LOOK: u32 = 4;
 /// Reason for the loss of a registration whose key has changed.
 const REPLACED: &str = "the registration was removed or replaced in etcd";
-/// First wait after a failed registration; it doubles up to a third of the lease.
+/// First wait after a failed registration; it doubles up to a third of the lease, and to
+/// `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// Longest wait after a failed registration, and between attempts to publish what etcd refuses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Time for the last words to etcd when the daemon ends in order.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for the thread to end: that for the last words, and for the end of a look at the devices.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest time for a call of etcd, whatever the lease.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -73,8 +84,9 @@ pub struct MemberOptions {
 /// Running thread.
 #[derive(Debug)]
 pub struct MemberThread {
-    end: Option<oneshot::Sender<End>>,
-    thread: Option<JoinHandle<()>>,
+    end: oneshot::Sender<End>,
+    /// Disconnected once the thread has ended.
+    ended: std_mpsc::Receiver<()>,
 }
 
 /// Manner of the thread's end.
@@ -106,6 +118,7 @@ impl MemberThread {
         let checks = membership.take_checks();
         let checks = checks.ok_or_else(|| backend(io::ErrorKind::AlreadyExists.into()))?;
         let (end, ends) = oneshot::channel();
+        let (running, ended) = std_mpsc::channel::<()>();
         let mut member = Member {
             length: Duration::from_secs(options.lease.as_secs_f64().ceil() as u64),
             instance: format!("{:032x}", rand::random::<u128>()),
@@ -118,8 +131,11 @@ impl MemberThread {
             renewals: 0,
             held: None,
             details: Details::default(),
+            publishing: Publishing::default(),
         };
         let run = move || {
+            // Dropped as the thread ends, also by a panic.
+            let _running = running;
             store.block_on(async {
                 let end = tokio::select! {
                     () = member.run(&store) => return,
@@ -130,15 +146,15 @@ impl MemberThread {
                     let _ = timeout(LEAVE_TIMEOUT, member.leave(&store)).await;
                 }
             });
+            store.shut_down();
         };
         let thread = thread::Builder::new().name("cluster".to_owned());
-        Ok(MemberThread {
-            end: Some(end),
-            thread: Some(thread.spawn(run).map_err(backend)?),
-        })
+        thread.spawn(run).map_err(backend)?;
+        Ok(MemberThread { end, ended })
     }
 
-    /// Withdraws the registration and ends the thread; waits 2 s at most for etcd.
+    /// Withdraws the registration and ends the thread; waits 2 s at most for etcd, and 3 s for the
+    /// thread, so it is to be called where blocking delays nothing.
     pub fn leave(self) {
         self.end(End::Leave);
     }
@@ -148,13 +164,11 @@ impl MemberThread {
         self.end(End::HandOver);
     }
 
-    fn end(mut self, how: End) {
-        if let Some(end) = self.end.take() {
-            // The thread may have ended by a panic, which it has printed.
-            let _ = end.send(how);
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+    fn end(self, how: End) {
+        // The thread may have ended by a panic, which it has printed.
+        let _ = self.end.send(how);
+        if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(END_TIMEOUT) {
+            tracing::warn!("the thread of the cluster does not end; its lease will");
         }
     }
 }
@@ -175,6 +189,15 @@ struct Member<S> {
     renewals: u32,
     held: Option<Held>,
     details: Details,
+    publishing: Publishing,
+}
+
+/// Attempts to publish what has changed: reservations apart, because placers count on them, and
+/// etcd may refuse a value with large budgets for ever.
+#[derive(Default)]
+struct Publishing {
+    reservation: Attempts,
+    value: Attempts,
 }
 
 /// Registration with what was published under it.
@@ -233,8 +256,8 @@ impl<S: MemberSource> Member<S> {
                 }
                 Err(why) => self.membership.obstructed(why),
             }
-            self.wait(jittered(pause)).await;
-            pause = (pause * 2).min(self.length / 3);
+            self.wait(jittered(pause).min(LONGEST_PAUSE)).await;
+            pause = (pause * 2).min(self.length / 3).min(LONGEST_PAUSE);
         }
     }
 
@@ -255,10 +278,13 @@ impl<S: MemberSource> Member<S> {
     /// Registers the daemon, or goes on with a registration that is its own.
     async fn register(&mut self, store: &MemberStore) -> Result<Held, Obstacle> {
         let there = store.registered().await.map_err(obstacle)?;
-        let (value, reservation) = self.published();
+        let (mut value, reservation) = self.published();
+        // Budgets follow: with many devices the value may be larger than etcd takes.
+        let devices = value.devices.iter_mut();
+        devices.for_each(|device| device.budget = None);
         let asked = Instant::now();
         let (written, former) = match there {
-            Some(there) if !self.is_own(store, &there) => return Err(self.taken_by(&there)),
+            Some(there) if !self.is_own(&there) => return Err(self.taken_by(&there)),
             Some(Registered { registration, .. }) => {
                 // That of a daemon before this one may be of another length.
                 let (lease, former) = (self.lease(store).await, registration.lease);
@@ -294,15 +320,17 @@ impl<S: MemberSource> Member<S> {
                  `tidegate place host add`"
             );
         }
-        tracing::debug!(placements = own.names.join(", "), "registered");
+        reconcile(&self.membership, &self.source, &own);
         let held = Held {
             registration,
             value,
             reservation,
             valid_until: asked + self.length,
         };
-        self.confirm(store, &held);
-        Ok(held)
+        match self.confirm(store, &held) {
+            Ok(()) => Ok(held),
+            Err(Lost(why)) => Err(why),
+        }
     }
 
     /// Returns a lease that has just begun, or was just renewed.
@@ -318,13 +346,10 @@ impl<S: MemberSource> Member<S> {
     }
 
     /// Returns whether a registration is this daemon's, or was handed over to it.
-    fn is_own(&self, store: &MemberStore, there: &Registered) -> bool {
-        let of_predecessor = self.handed.as_ref().is_some_and(|handed| {
-            handed.key == store.key()
-                && handed.instance == there.value.instance
-                && handed.lease == there.registration.lease
-        });
-        of_predecessor || there.value.instance == self.instance
+    fn is_own(&self, there: &Registered) -> bool {
+        // The predecessor may have got another lease since it has handed over.
+        let predecessor = self.handed.as_ref().map(|handed| &handed.instance);
+        [Some(&self.instance), predecessor].contains(&Some(&there.value.instance))
     }
 
     fn taken_by(&self, there: &Registered) -> Obstacle {
@@ -365,8 +390,13 @@ impl<S: MemberSource> Member<S> {
         (value, ReservationValue::new(reserved, now()))
     }
 
-    /// Tells the daemon that its registration is held.
-    fn confirm(&self, store: &MemberStore, held: &Held) {
+    /// Tells the daemon that its registration is held, unless the answers have come so late that
+    /// the lease may have ended.
+    fn confirm(&self, store: &MemberStore, held: &Held) -> Result<(), Lost> {
+        if held.valid_until <= Instant::now() {
+            let why = "etcd has answered only after the length of the lease";
+            return Err(Lost(Obstacle::EtcdAway(why.to_owned())));
+        }
         let reserved = held.reservation.devices.values();
         let sum = reserved.fold(0_u64, |sum, rate| sum.saturating_add(*rate));
         self.membership.reserved(sum);
@@ -376,6 +406,14 @@ impl<S: MemberSource> Member<S> {
             lease: held.registration.lease,
         };
         self.membership.joined(held.valid_until, handed);
+        Ok(())
+    }
+
+    /// Confirms the registration that is held.
+    fn confirm_held(&self, store: &MemberStore) -> Result<(), Lost> {
+        self.held
+            .as_ref()
+            .map_or(Ok(()), |held| self.confirm(store, held))
     }
 
     /// Renews the lease, publishes changes and confirms placements until the registration is lost.
@@ -433,9 +471,11 @@ impl<S: MemberSource> Member<S> {
         };
         let why = match renewed {
             Ok(true) => {
-                held.valid_until = asked + self.length;
-                let held = self.held.as_ref();
-                held.into_iter().for_each(|held| self.confirm(store, held));
+                // A late answer says nothing of the time before it: placements may have ended then.
+                if held.valid_until > Instant::now() {
+                    held.valid_until = asked + self.length;
+                }
+                self.confirm_held(store)?;
                 return Ok(Instant::now() + jittered(self.length / 4));
             }
             Ok(false) => {
@@ -464,33 +504,27 @@ impl<S: MemberSource> Member<S> {
         let is_reserved_anew = reservation.devices != held.reservation.devices;
         self.details.is_outdated |= is_reserved_anew;
         begin_details(&mut self.details, &self.source);
-        if value == held.value && !is_reserved_anew {
-            return Ok(took);
+        if is_reserved_anew && self.publishing.reservation.is_due() {
+            let written = store.reserve(&held.registration, &reservation).await;
+            let attempts = &mut self.publishing.reservation;
+            if settled(attempts, "what VMs reserve", written)?.is_some() {
+                held.reservation = reservation;
+                self.confirm_held(store)?;
+            }
         }
-        let changed = is_reserved_anew.then_some(&reservation);
-        match store.publish(&held.registration, &value, changed).await {
-            Ok(Written::Done(registration)) => {
+        let Some(held) = &mut self.held else {
+            return Err(Lost(Obstacle::Starting));
+        };
+        if value != held.value && self.publishing.value.is_due() {
+            let written = store.publish(&held.registration, &value, None).await;
+            let attempts = &mut self.publishing.value;
+            let written = settled(attempts, "devices with their budgets", written);
+            if let Some(registration) = written? {
                 (held.registration, held.value) = (registration, value);
-                if is_reserved_anew {
-                    held.reservation = reservation;
-                }
-                let held = self.held.as_ref();
-                held.into_iter().for_each(|held| self.confirm(store, held));
-                Ok(took)
-            }
-            Ok(Written::LeaseGone) => {
-                self.lease = None;
-                Err(Lost(Obstacle::Refused(
-                    "etcd has ended the lease".to_owned(),
-                )))
-            }
-            Ok(Written::NotOurs) => Err(Lost(Obstacle::Refused(REPLACED.to_owned()))),
-            // The renewal decides whether the registration is lost.
-            Err(error) => {
-                self.membership.obstructed(obstacle(error));
-                Ok(took)
+                self.confirm_held(store)?;
             }
         }
+        Ok(took)
     }
 
     /// Confirms or refuses a placement.
@@ -524,6 +558,29 @@ impl<S: MemberSource> Member<S> {
         };
         if let Err(error) = left {
             tracing::debug!("the registration in the cluster ends with its lease: {error}");
+        }
+    }
+}
+
+/// Takes the result of a write into account. Returns the registration if it was written; an error
+/// of the write alone is left to the renewal, which decides whether the registration is lost.
+fn settled(
+    attempts: &mut Attempts,
+    what: &str,
+    written: Result<Written, StoreError>,
+) -> Result<Option<Registration>, Lost> {
+    match written {
+        Ok(Written::Done(registration)) => {
+            attempts.succeeded(what);
+            Ok(Some(registration))
+        }
+        Ok(Written::LeaseGone) => Err(Lost(Obstacle::Refused(
+            "etcd has ended the lease".to_owned(),
+        ))),
+        Ok(Written::NotOurs) => Err(Lost(Obstacle::Refused(REPLACED.to_owned()))),
+        Err(error) => {
+            attempts.failed(what, &error);
+            Ok(None)
         }
     }
 }

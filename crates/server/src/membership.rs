@@ -9,6 +9,7 @@
 //!                             +---- registered, placements read +
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::Discriminant;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -100,6 +101,17 @@ impl StartRefusal {
     }
 }
 
+/// Transfer that was started for a placer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StartedTransfer {
+    /// Name of the VM, and of the transfer in the cluster.
+    pub vm: String,
+    /// Time of its placement in nanoseconds since 1970.
+    pub placed_ns: u64,
+    /// Beginning of the transfer on this daemon, to the millisecond.
+    pub begun: Timestamp,
+}
+
 /// Registration that a new daemon takes over.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HandedMembership {
@@ -150,6 +162,8 @@ struct Record {
     refused_starts: u64,
     reserved_bytes_per_s: u64,
     handed: Option<HandedMembership>,
+    /// Transfers that were started for placers, the last one of each VM.
+    started: BTreeMap<String, StartedTransfer>,
 }
 
 impl Membership {
@@ -169,6 +183,7 @@ impl Membership {
                 refused_starts: 0,
                 reserved_bytes_per_s: 0,
                 handed: None,
+                started: BTreeMap::new(),
             }),
             checks,
             receiver: Mutex::new(Some(receiver)),
@@ -259,6 +274,27 @@ impl Membership {
     /// Records the standing reservation that was published, in bytes per second.
     pub fn reserved(&self, bytes_per_s: u64) {
         self.record().reserved_bytes_per_s = bytes_per_s;
+    }
+
+    /// Records a transfer that was started for a placer, and drops those of VMs that are not served
+    /// any more.
+    pub(crate) fn started(&self, transfer: StartedTransfer, is_served: impl Fn(&str) -> bool) {
+        let started = &mut self.record().started;
+        started.retain(|vm, _| is_served(vm));
+        started.insert(transfer.vm.clone(), transfer);
+    }
+
+    /// Returns the transfers that were started for placers; some may have ended since.
+    pub fn started_transfers(&self) -> Vec<StartedTransfer> {
+        self.record().started.values().cloned().collect()
+    }
+
+    /// Drops the record of a transfer, unless a later one of the VM has replaced it.
+    pub fn forget_started(&self, transfer: &StartedTransfer) {
+        let started = &mut self.record().started;
+        if started.get(&transfer.vm) == Some(transfer) {
+            started.remove(&transfer.vm);
+        }
     }
 
     /// Returns the registration for a new daemon that takes over; `None` while there is none.

@@ -143,13 +143,13 @@ async fn serve(
     warn(&feasibility::warnings(&configs, &vm_configs), format);
     tracing::info!(devices, vms, "serving");
     serving()?;
-    let member = joining.start(&served, handed)?;
+    let member = joining.start(&served, handed);
     let (stop, stopped) = oneshot::channel::<()>();
     let handed_over = daemon.handed_over();
     let stopped = either(stopped, handed_over);
     let api = tokio::spawn(sockets.serve(daemon.handle(), stopped));
     let ended = daemon.run().await;
-    member.end(ended.as_ref().ok().copied());
+    member.end(ended.as_ref().ok().copied()).await;
     if let Ok(Stopped::AtOnce) = ended {
         api.abort();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_server::control;
 use tidegate_server::daemon::{self, DaemonHandle};
-use tidegate_server::membership::PublishedDevice;
+use tidegate_server::membership::{PublishedDevice, StartedTransfer};
 use tokio::time::timeout;
 
 /// Time for an event loop to say which policy is in force.
@@ -18,6 +18,10 @@ pub trait MemberSource: Send + Sync + 'static {
     /// Returns policies and budgets of the devices, which may take seconds; without those of a
     /// device that does not answer.
     fn details(&self) -> impl Future<Output = Vec<DeviceDetails>> + Send;
+
+    /// Returns whether a transfer that was started for a placer still runs; false if its event loop
+    /// does not answer.
+    fn is_running(&self, started: &StartedTransfer) -> impl Future<Output = bool> + Send;
 }
 
 /// Policy and budget of a device.
@@ -57,5 +61,19 @@ impl MemberSource for DaemonHandle {
             });
         }
         all
+    }
+
+    async fn is_running(&self, started: &StartedTransfer) -> bool {
+        let vms = self.vms().configs();
+        let Some(vm) = vms.iter().find(|vm| vm.name == started.vm) else {
+            return false;
+        };
+        let snapshot = timeout(ANSWER_TIMEOUT, self.snapshot(vm.device)).await;
+        let device = snapshot.ok().and_then(Result::ok);
+        let vms = device.iter().flat_map(|device| &device.vms);
+        let mut running = vms
+            .filter(|vm| vm.name == started.vm)
+            .filter_map(|vm| vm.transfers.running);
+        running.any(|transfer| transfer.since.begun == started.begun)
     }
 }

@@ -21,7 +21,7 @@ use super::view::{self, DisplayTime};
 use crate::command::VmSnapshot;
 use crate::config;
 use crate::feasibility;
-use crate::membership::{Membership, StartRefusal};
+use crate::membership::{Membership, StartRefusal, StartedTransfer};
 use crate::transfer::{self, Due, TransferOrder};
 
 /// Example of a body.
@@ -218,7 +218,19 @@ fn follow_up<P: Plane>(
     let (api, vm) = (api.clone(), vm.to_owned());
     let begun = transfer::to_the_millisecond(at);
     match outcome {
-        Ok(_) => Some(tokio::spawn(check_still_placed(api, vm, claim, begun))),
+        Ok(now) => {
+            if let (Some(membership), Some(running)) =
+                (api.plane.membership(), now.transfers.running)
+            {
+                let started = StartedTransfer {
+                    vm: vm.clone(),
+                    placed_ns: claim.begun_ns,
+                    begun: running.since.begun,
+                };
+                membership.started(started, |vm| api.plane.vm(vm).is_some());
+            }
+            Some(tokio::spawn(check_still_placed(api, vm, claim, begun)))
+        }
         Err(error) if error.status == StatusCode::SERVICE_UNAVAILABLE => {
             tokio::spawn(async move { cancel_begun(&api, &vm, begun).await });
             None

@@ -74,7 +74,9 @@ impl Daemons for Sockets {
             ..TransferRequest::default()
         };
         let path = format!("/v1/vms/{}/job", percent_encode(vm));
-        let answer = client(socket)?.change(Method::PUT, &path, &order);
+        // Longer than a daemon takes that waits for etcd and other changes: a start whose placement
+        // is removed while it is under way would have to be found and cancelled.
+        let answer = client(socket)?.change_slowly(Method::PUT, &path, &order);
         answer.map(drop).map_err(unavailable)
     }
 }

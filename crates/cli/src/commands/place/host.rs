@@ -187,7 +187,11 @@ pub(in crate::commands) fn set_drained(
 fn remove(args: &RemoveHostArgs, out: Output) -> Result<()> {
     let name = args.name.as_str();
     let check = |state: &mut ClusterState| {
-        if args.requeue || args.lose {
+        if state.host(name).is_none() && state.is_lost(name) {
+            // Published by a daemon of that name, which has gone.
+            state.memberships.remove(name);
+            Ok(())
+        } else if args.requeue || args.lose {
             state.known_host(name).map(drop)
         } else {
             state.check_empty(name)
@@ -195,6 +199,9 @@ fn remove(args: &RemoveHostArgs, out: Output) -> Result<()> {
     };
     let others = DaemonSelection::AllExcept(name);
     session::with_cluster(&args.store, false, others, check, |cluster| {
+        if cluster.state().host(name).is_none() {
+            return finish(cluster, out);
+        }
         cluster.remove_host(name, args.requeue).map_err(problem)?;
         list(cluster, out)
     })

@@ -1,6 +1,8 @@
 //! Membership of the daemon in the cluster of `[cluster]`, in builds with the feature `cluster`.
 
 use anyhow::Result;
+#[cfg(feature = "cluster")]
+use tidegate_cluster::joining::MemberThread;
 use tidegate_server::config::Config;
 use tidegate_server::daemon::{DaemonHandle, Stopped};
 use tidegate_server::membership::HandedMembership;
@@ -20,9 +22,7 @@ struct Options {
 }
 
 /// Registration of a daemon that serves.
-pub(super) struct Member(
-    #[cfg(feature = "cluster")] Option<tidegate_cluster::joining::MemberThread>,
-);
+pub(super) struct Member(#[cfg(feature = "cluster")] Option<MemberThread>);
 
 impl Joining {
     /// Reads the files of `[cluster]`.
@@ -62,22 +62,17 @@ impl Joining {
     }
 
     /// Begins to register the daemon, which serves already. `handed` is the registration of the one
-    /// that it has taken over from.
-    ///
-    /// # Errors
-    /// The options are not valid, or there is no thread for it.
+    /// that it has taken over from. If there is no thread for it, the daemon serves without, and
+    /// its log, health and readiness say so.
     #[cfg(feature = "cluster")]
-    pub(super) fn start(
-        self,
-        daemon: &DaemonHandle,
-        handed: Option<HandedMembership>,
-    ) -> Result<Member> {
-        use tidegate_cluster::joining::{MemberOptions, MemberThread};
+    pub(super) fn start(self, daemon: &DaemonHandle, handed: Option<HandedMembership>) -> Member {
+        use tidegate_cluster::joining::MemberOptions;
         use tidegate_server::daemon::membership_of;
+        use tidegate_server::membership::Obstacle;
 
         let membership = membership_of(daemon);
         let Some((Options { etcd, lease, api }, membership)) = self.0.zip(membership) else {
-            return Ok(Member(None));
+            return Member(None);
         };
         let options = MemberOptions {
             etcd,
@@ -86,18 +81,17 @@ impl Joining {
             handed,
         };
         let thread = MemberThread::start(options, membership.clone(), daemon.clone());
-        let thread = thread.map_err(super::super::place::errors::problem)?;
-        Ok(Member(Some(thread)))
+        let failed = |error: tidegate_cluster::store::StoreError| {
+            membership.obstructed(Obstacle::Refused(format!("no thread for it: {error}")));
+        };
+        Member(thread.map_err(failed).ok())
     }
 
     /// Does nothing: this build refuses `[cluster]`.
-    ///
-    /// # Errors
-    /// None.
     #[cfg(not(feature = "cluster"))]
-    pub(super) fn start(self, _: &DaemonHandle, _: Option<HandedMembership>) -> Result<Member> {
+    pub(super) fn start(self, _: &DaemonHandle, _: Option<HandedMembership>) -> Member {
         match self.0 {
-            None => Ok(Member()),
+            None => Member(),
             Some(never) => match never {},
         }
     }
@@ -106,14 +100,17 @@ impl Joining {
 impl Member {
     /// Ends the registration as the daemon has ended: it is left to a daemon that has taken over,
     /// and to the end of its lease if the process has to end at once.
-    pub(super) fn end(self, how: Option<Stopped>) {
+    pub(super) async fn end(self, how: Option<Stopped>) {
         #[cfg(feature = "cluster")]
         if let Some(thread) = self.0 {
-            match how {
-                Some(Stopped::HandedOver | Stopped::ServiceHandedOver) => thread.hand_over(),
-                Some(Stopped::AtOnce) => std::mem::forget(thread),
-                Some(Stopped::InOrder) | None => thread.leave(),
-            }
+            let end = match how {
+                Some(Stopped::HandedOver | Stopped::ServiceHandedOver) => MemberThread::hand_over,
+                Some(Stopped::AtOnce) => return std::mem::forget(thread),
+                Some(Stopped::InOrder) | None => MemberThread::leave,
+            };
+            // Off the runtime, on which the API sends its last replies meanwhile. A panic is
+            // printed, and the lease ends by itself.
+            let _ = tokio::task::spawn_blocking(move || end(thread)).await;
         }
         #[cfg(not(feature = "cluster"))]
         let _ = how;

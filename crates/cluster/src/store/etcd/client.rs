@@ -133,6 +133,11 @@ impl Members {
         self.runtime.block_on(future)
     }
 
+    /// Ends the connections. A look-up of a name may block its thread for long, and is not awaited.
+    pub(super) fn shut_down(self) {
+        self.runtime.shutdown_background();
+    }
+
     /// Makes a call at the members, one after the other, until one answers or the time is up. An
     /// operation may be carried out more than once.
     ///

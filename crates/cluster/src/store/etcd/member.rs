@@ -4,6 +4,7 @@
 //! so that of two daemons of one name, or of a daemon and the one that has taken over from it, one
 //! alone writes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::{
@@ -16,7 +17,7 @@ use super::client::{Failure, Members};
 use super::keys::{MEMBERS, RESERVATIONS};
 use super::records::{HOSTS, PLACEMENTS};
 use super::value::{HostValue, PlacementValue, read, write};
-use super::{Answer, EtcdOptions};
+use super::{ANSWER_BYTES, Answer, EtcdOptions};
 use crate::store::StoreError;
 
 pub(crate) use super::published::{MemberDeviceValue, MemberValue, ReservationValue};
@@ -72,10 +73,13 @@ pub(crate) enum Checked {
     NotOurs,
 }
 
-/// Number of placements on a host, and whether the cluster has the host.
+/// Placements on a host, and whether the cluster has the host.
+#[derive(Default)]
 pub(crate) struct OwnPlacements {
     pub(crate) is_defined: bool,
-    pub(crate) names: Vec<String>,
+    /// Time of the placement in nanoseconds since 1970, by VM. `None`: the value is damaged or of
+    /// another schema, and may be of this host.
+    pub(crate) begun_ns: BTreeMap<String, Option<u64>>,
 }
 
 impl MemberStore {
@@ -95,6 +99,11 @@ impl MemberStore {
     /// Runs a future to its end on the runtime of the connections.
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.members.block_on(future)
+    }
+
+    /// Ends the connections, without waiting for look-ups of names that are under way.
+    pub(crate) fn shut_down(self) {
+        self.members.shut_down();
     }
 
     /// Returns the key of the registration.
@@ -209,6 +218,25 @@ impl MemberStore {
         .await
     }
 
+    /// Writes the reservation alone, under a registration that this daemon holds.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn reserve(
+        &self,
+        held: &Registration,
+        reservation: &ReservationValue,
+    ) -> Result<Written, StoreError> {
+        let ours = Compare::mod_revision(self.key(), CompareOp::Equal, held.put_at);
+        let put = TxnOp::put(self.own(RESERVATIONS), write(reservation)?, None);
+        let transaction = Txn::new().when([ours]).and_then([put]);
+        let answer = self.transact(&transaction).await?;
+        Ok(match answer.filter(|answer| answer.succeeded) {
+            Some(_) => Written::Done(held.clone()),
+            None => Written::NotOurs,
+        })
+    }
+
     async fn write(
         &self,
         condition: Compare,
@@ -247,10 +275,11 @@ impl MemberStore {
         )
     }
 
-    /// Returns the placements on the host.
+    /// Returns the placements on the host. Values that are not understood keep no daemon out of the
+    /// cluster, because most are of other hosts.
     ///
     /// # Errors
-    /// etcd does not answer or refuses, or a placement is damaged or of another schema.
+    /// etcd does not answer or refuses.
     pub(crate) async fn placements(&self) -> Result<OwnPlacements, StoreError> {
         let folder = format!("{}{PLACEMENTS}", self.prefix);
         let gets = [
@@ -258,20 +287,24 @@ impl MemberStore {
             TxnOp::get(folder.clone(), Some(GetOptions::new().with_prefix())),
         ];
         let answer = self.transact(&Txn::new().and_then(gets)).await?;
-        let mut own = OwnPlacements {
-            is_defined: false,
-            names: Vec::new(),
-        };
+        let mut own = OwnPlacements::default();
         for pair in answer.iter().flat_map(kvs) {
             let key = String::from_utf8_lossy(pair.key()).into_owned();
             let Some(name) = key.strip_prefix(&folder) else {
                 own.is_defined = true;
                 continue;
             };
-            let placement = read::<PlacementValue>(&key, pair.value())?.into_record();
-            if placement.host == self.host {
-                own.names.push(name.to_owned());
-            }
+            let placed = read::<PlacementValue>(&key, pair.value());
+            let begun = match placed.map(PlacementValue::into_record) {
+                Ok(placement) if placement.host == self.host => Some(placement.begun.0),
+                Ok(_) => continue,
+                Err(_) if is_of_another(pair.value(), &self.host) => continue,
+                Err(error) => {
+                    tracing::warn!("a placement is not understood, and is not started: {error}");
+                    None
+                }
+            };
+            own.begun_ns.insert(name.to_owned(), begun);
         }
         Ok(own)
     }
@@ -358,13 +391,14 @@ impl MemberStore {
 
     /// Carries out a transaction; `None`: the lease of a put has ended.
     async fn transact(&self, transaction: &Txn) -> Result<Option<Answer>, StoreError> {
-        self.call(
-            async |client| match client.kv_client().txn(transaction.clone()).await {
+        self.call(async |client| {
+            let mut client = client.kv_client().max_decoding_message_size(ANSWER_BYTES);
+            match client.txn(transaction.clone()).await {
                 Ok(answer) => Ok(Some(Answer::of(&answer))),
                 Err(error) if is_lease_gone(&error) => Ok(None),
                 Err(error) => Err(error),
-            },
-        )
+            }
+        })
         .await
     }
 }
@@ -376,6 +410,13 @@ fn kvs(answer: &Answer) -> Vec<KeyValue> {
         _ => Vec::new(),
     };
     answer.responses.iter().flat_map(of_get).collect()
+}
+
+/// Returns true if a value that is not understood is surely a placement on another host.
+fn is_of_another(value: &[u8], host: &str) -> bool {
+    let value = serde_json::from_slice::<serde_json::Value>(value).ok();
+    let named = value.as_ref().and_then(|value| value.get("host")?.as_str());
+    named.is_some_and(|named| named != host)
 }
 
 fn of_key(pair: &KeyValue) -> Registered {

@@ -10,7 +10,9 @@ use tidegate_cluster::store::{
     ClusterStore, EtcdOptions, EtcdStore, EtcdUser, Revision, Snapshot, StoreError,
 };
 use tidegate_cluster::{Change, Membership as Record};
-use tidegate_server::membership::{HandedMembership, Membership, PublishedDevice, StartRefusal};
+use tidegate_server::membership::{
+    HandedMembership, Membership, PublishedDevice, StartRefusal, StartedTransfer,
+};
 
 use super::server::{Server, is_installed};
 use super::{host, place, transfer};
@@ -20,9 +22,9 @@ const LEASE: Duration = Duration::from_secs(2);
 /// Time in which everything that is waited for happens, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Device whose reservation the test sets.
+/// Device whose reservation and size of budget in bytes the test sets.
 #[derive(Clone, Default)]
-struct Source(Arc<Mutex<u64>>);
+struct Source(Arc<Mutex<u64>>, Arc<Mutex<usize>>);
 
 impl MemberSource for Source {
     fn devices(&self) -> Vec<PublishedDevice> {
@@ -37,8 +39,14 @@ impl MemberSource for Source {
         vec![DeviceDetails {
             name: "sda".to_owned(),
             policy: Some("slo".to_owned()),
-            budget: None,
+            budget: Some(serde_json::Value::String(
+                "x".repeat(*self.1.lock().expect("no panic")),
+            )),
         }]
+    }
+
+    async fn is_running(&self, _: &StartedTransfer) -> bool {
+        true
     }
 }
 
@@ -203,12 +211,18 @@ fn a_daemon_that_takes_over_goes_on_with_the_registration() {
         line.map(str::to_owned)
     };
     let before = created().expect("there");
+    let of_old = handed.instance.clone();
     old.thread.hand_over();
-    let new = Daemon::start_with(options, "a", Some(handed.clone()));
+    // The old daemon may have got another lease since it has made its plan.
+    let planned = HandedMembership {
+        lease: handed.lease + 1,
+        ..handed.clone()
+    };
+    let new = Daemon::start_with(options, "a", Some(planned));
     new.await_state(MembershipState::Joined);
     assert_eq!(created(), Some(before), "the key was never gone");
     let there = record(&store, "a").and_then(|it| it.daemon).expect("there");
-    assert_ne!(there.instance, handed.instance);
+    assert_ne!(there.instance, of_old);
     assert_eq!(new.membership.status().losses, 0);
     new.thread.leave();
 }
@@ -278,6 +292,73 @@ fn a_registration_that_is_removed_by_hand_is_made_again() {
         record(&store, "a").is_some_and(|it| it.reserved_on(None) == 5)
     });
     daemon.thread.leave();
+}
+
+#[test]
+fn placements_that_are_damaged_or_many_keep_no_daemon_out() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    let options = server.options("/t/");
+    let store = server.store("/t/");
+    store.commit(Revision::EMPTY, &[host("a")]).expect("writes");
+    server.etcdctl(&[
+        "put",
+        "/t/placements/other",
+        "{\"schema\":9,\"host\":\"b\"}",
+    ]);
+    server.etcdctl(&["put", "/t/placements/own", "{\"schema\":9,\"host\":\"a\"}"]);
+    server.etcdctl(&["put", "/t/placements/damaged", "["]);
+    // More than the 4 MiB that the client accepts by itself.
+    let padding = "x".repeat(100_000);
+    for at in 0..50 {
+        let key = format!("/t/placements/large{at}");
+        let value = format!("{{\"schema\":9,\"host\":\"b\",\"pad\":\"{padding}\"}}");
+        server.etcdctl(&["put", &key, &value]);
+    }
+    let daemon = Daemon::start(options, "a");
+    daemon.await_state(MembershipState::Joined);
+    daemon.thread.leave();
+}
+
+#[test]
+fn reservations_are_published_while_etcd_refuses_the_budgets() {
+    if !is_installed() {
+        return;
+    }
+    let (_server, store, options) = cluster();
+    let daemon = Daemon::start(options, "a");
+    // More than the 1.5 MiB that etcd takes.
+    *daemon.source.1.lock().expect("no panic") = 2_000_000;
+    daemon.await_state(MembershipState::Joined);
+    for rate in [7, 9] {
+        daemon.reserve(rate);
+        until("published", || {
+            record(&store, "a").is_some_and(|it| it.reserved_on(None) == rate)
+        });
+        // Budgets are computed anew at most each five seconds.
+        thread::sleep(Duration::from_secs(6));
+    }
+    assert_eq!(daemon.state(), MembershipState::Joined);
+    daemon.thread.leave();
+}
+
+#[test]
+fn a_reservation_without_a_host_is_removed_by_name() {
+    if !is_installed() {
+        return;
+    }
+    let (_server, store, options) = cluster();
+    let daemon = Daemon::start(options, "z");
+    daemon.await_state(MembershipState::Joined);
+    daemon.thread.leave();
+    let there = snapshot(&store);
+    let mut state = there.state.clone();
+    assert!(state.memberships.remove("z").is_some(), "the reservation");
+    let remove = tidegate_cluster::difference(&there.state, &state);
+    store.commit(there.revision, &remove).expect("stored");
+    assert_eq!(record(&store, "z"), None);
 }
 
 #[test]
