@@ -50,6 +50,9 @@ pub struct Diagnostic {
     /// Place of an earlier occurrence, such as the first use of a name.
     #[serde(skip)]
     first: Option<Span>,
+    /// The line in the text is not quoted.
+    #[serde(skip)]
+    hides_line: bool,
 }
 
 /// Place in a file.
@@ -77,6 +80,7 @@ impl Diagnostic {
             place: None,
             span: 0..0,
             first: None,
+            hides_line: false,
         }
     }
 
@@ -99,6 +103,12 @@ impl Diagnostic {
         self
     }
 
+    /// Leaves out the line in the text, which has a secret.
+    pub fn without_line(mut self) -> Diagnostic {
+        self.hides_line = true;
+        self
+    }
+
     /// Turns the diagnostic into a warning.
     pub fn warning(mut self) -> Diagnostic {
         self.severity = Severity::Warning;
@@ -110,7 +120,9 @@ impl Diagnostic {
             let line = source.place(&first).line;
             self.what = format!("{}, first on line {line}", self.what);
         }
-        self.place = Some(source.place(&self.span));
+        let mut place = source.place(&self.span);
+        place.excerpt.take_if(|_| self.hides_line);
+        self.place = Some(place);
     }
 }
 

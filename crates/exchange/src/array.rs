@@ -26,8 +26,10 @@ use crate::message::{Body, Message, MessageError};
 use crate::name::Name;
 use crate::transport::Received;
 
-/// Time after its arrival for which a message counts: ten periods of 30 ms.
-pub const EXPIRY: Nanos = Nanos::from_millis(300);
+/// Interval at which hosts report, the same on all of them: measurements are summed by the period.
+pub const PERIOD: Nanos = Nanos::from_millis(30);
+/// Time after its arrival for which a message counts: ten periods.
+pub const EXPIRY: Nanos = Nanos(10 * PERIOD.0);
 /// Interval at which a host without VMs that compete repeats its report.
 pub const HEARTBEAT: Nanos = Nanos::from_millis(90);
 /// Silence after which an earlier instance of a host is believed.

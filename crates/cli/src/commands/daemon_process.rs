@@ -11,6 +11,10 @@ use tidegate_server::daemon::{Daemon, Signals, StartError, Stopped, wait_for_for
 use tidegate_server::takeover::Inherited;
 use tokio::task::JoinHandle;
 use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{LogFormat, LogLevel};
 use crate::log::{Json, Log};
@@ -173,13 +177,22 @@ fn start_log(level: LogLevel, format: LogFormat, log: &Log) {
         // Internal errors are printed with `eprintln!`, which panics if standard error is closed.
         // A panic in an event loop would take down the disks that it serves.
         .log_internal_errors(false);
+    let filter = log_filter(level);
     match format {
-        LogFormat::Text => subscriber.init(),
+        LogFormat::Text => subscriber.finish().with(filter).init(),
         LogFormat::Json => {
-            subscriber.event_format(Json).init();
+            subscriber.event_format(Json).finish().with(filter).init();
             std::panic::set_hook(Box::new(log_panic));
         }
     }
+}
+
+/// Returns the filter of the log. The client of NATS logs each attempt to connect, up to fifty a
+/// second; the exchange says once that the server is away, and why.
+fn log_filter(level: Level) -> Targets {
+    Targets::new()
+        .with_default(level)
+        .with_target("async_nats", LevelFilter::OFF)
 }
 
 /// Logs a panic, with a backtrace if `RUST_BACKTRACE` asks for one.
@@ -195,4 +208,17 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
         "panicked: {}",
         panic.payload_as_str().unwrap_or("a value that is no text")
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_client_of_nats_has_no_lines_of_its_own_in_the_log() {
+        let filter = log_filter(Level::INFO);
+        assert!(filter.would_enable("tidegate_server::exchange", &Level::INFO));
+        assert!(!filter.would_enable("tidegate_server::exchange", &Level::DEBUG));
+        assert!(!filter.would_enable("async_nats::connector", &Level::ERROR));
+    }
 }

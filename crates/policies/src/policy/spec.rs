@@ -5,6 +5,7 @@ use crate::control::{share_model, transfer_priorities, transfers, tuner};
 use crate::dispatch::background::{self, BackgroundParams, BackgroundQueue};
 use crate::dispatch::cost::CostParams;
 use crate::dispatch::{cfq, mclock, slo};
+use crate::pattern::WINDOW;
 use crate::regulate::merge_limit;
 use core::{fmt, iter};
 use std::sync::{Arc, LazyLock};
@@ -181,6 +182,12 @@ impl PolicySpec {
     pub fn exchanges(&self) -> bool {
         let name = share_model::DESCRIPTOR.name;
         self.controller.is_some_and(|part| part.name == name)
+    }
+
+    /// Returns the interval at which a policy that [exchanges](PolicySpec::exchanges) makes
+    /// reports.
+    pub fn report_period(&self) -> Nanos {
+        self.params.find("period").map_or(WINDOW, Nanos)
     }
 
     /// Returns the composition behind a policy of an engine; `None` if it is of another kind.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use tidegate_config::device::Scheduling;
 use tidegate_config::{Field, Section};
 use tidegate_exchange::Name;
+use tidegate_exchange::array::PERIOD;
 use tidegate_policies::policy::PolicySpec;
 
 use super::keys::exchange as keys;
@@ -19,8 +20,43 @@ pub(super) fn name(field: &Field<'_>) -> Option<Name> {
     name.ok()
 }
 
-/// Names of the policies that divide a device among hosts, for messages.
-pub(crate) fn exchanging_policies() -> String {
+/// Policy that does not fit a device that is an array.
+#[derive(Debug)]
+pub(crate) struct PolicyMisfit {
+    /// Reason.
+    pub(crate) what: String,
+    /// Allowed policies or values.
+    pub(crate) allowed: String,
+}
+
+/// Checks that a policy divides an array among hosts, with the period that all hosts have.
+///
+/// # Errors
+/// If it does not, or has another period.
+pub(crate) fn check_policy(policy: &PolicySpec) -> Result<(), PolicyMisfit> {
+    let name = tidegate_core::policy::Policy::name(policy);
+    if !policy.exchanges() {
+        return Err(PolicyMisfit {
+            what: format!("policy {name} does not divide an array among hosts"),
+            allowed: format!("policy = one of: {}", exchanging_policies()),
+        });
+    }
+    let period = policy.report_period();
+    if period != PERIOD {
+        let ms = PERIOD.0 / 1_000_000;
+        return Err(PolicyMisfit {
+            what: format!(
+                "policy {name} of an array has a period of {} ms, and other hosts have {ms} ms",
+                period.0 as f64 / 1e6
+            ),
+            allowed: format!("period = \"{ms} ms\", or none"),
+        });
+    }
+    Ok(())
+}
+
+/// Returns the names of the policies that divide a device among hosts, for messages.
+fn exchanging_policies() -> String {
     let all = tidegate_policies::policy::registry().iter();
     let names = all.map(|info| info.name);
     let exchanging =
@@ -39,12 +75,8 @@ pub(super) fn read(
     };
     let array = name(&field)?;
     let scheduling = scheduling?;
-    if !scheduling.policy.exchanges() {
-        let policy = tidegate_core::policy::Policy::name(&scheduling.policy);
-        field.error(
-            format!("policy {policy} does not divide an array among hosts"),
-            &format!("policy = one of: {}", exchanging_policies()),
-        );
+    if let Err(PolicyMisfit { what, allowed }) = check_policy(&scheduling.policy) {
+        field.error(what, &allowed);
         return None;
     }
     if scheduling.profile.is_none() {

@@ -81,7 +81,8 @@ fn read(field: &Field<'_>, context: &Context<'_>) -> Option<ExchangeConfig> {
     });
     let certificate = pair(&section, certificate?, private_key?);
     let login = login(&section, user?, files);
-    let ca = authorities(&section, servers.as_deref(), ca?);
+    let with_certificate = certificate.as_ref().is_some_and(Option::is_some);
+    let ca = authorities(&section, servers.as_deref(), ca?, with_certificate);
     let entitlements = entitlements(&mut section, field);
     section.finish();
     Some(ExchangeConfig {
@@ -113,8 +114,15 @@ fn servers(field: &Field<'_>) -> Option<Vec<String>> {
         if rest.is_some_and(is_plain) {
             return Some(text.to_owned());
         }
-        let what = format!("{text:?} is no URL of a NATS server");
-        field.error(what, "nats://HOST:PORT or tls://HOST:PORT, without a user");
+        let allowed = "nats://HOST:PORT or tls://HOST:PORT, without a user";
+        match text.rsplit_once('@') {
+            // What is before it may be a password, which must not get into logs.
+            Some((_, host)) => {
+                let what = format!("a URL of a NATS server with a user, at {host:?}");
+                field.push(field.diagnostic(what).allowing(allowed).without_line());
+            }
+            None => field.error(format!("{text:?} is no URL of a NATS server"), allowed),
+        }
         None
     };
     let servers: Vec<Option<String>> = elements.iter().map(server).collect();
@@ -135,6 +143,7 @@ fn authorities(
     section: &Section<'_>,
     servers: Option<&[String]>,
     ca: Option<PathBuf>,
+    with_certificate: bool,
 ) -> Option<Option<PathBuf>> {
     let servers = servers?;
     let has_tls = servers.iter().any(|it| it.starts_with("tls://"));
@@ -143,6 +152,10 @@ fn authorities(
             "no `ca` for servers with TLS",
             "ca = \"ca.pem\", with the authorities of their certificates",
         ),
+        (false, _) if with_certificate => {
+            let what = "`certificate` for servers without TLS, which ask for none";
+            section.error(what, "tls://HOST:PORT");
+        }
         (false, Some(_)) => section.error("`ca` for servers without TLS", "tls://HOST:PORT"),
         _ => return Some(ca),
     }
@@ -320,8 +333,10 @@ mod tests {
         let second = "[[device]]\nname = \"e\"\nkind = \"memory\"\n";
         let slo = SHARED.replace("vfair", "slo");
         let bare = SHARED.replace("profile = \"ssd-sata-300gb\"\n", "");
-        let password = EXCHANGE.replace("nats://", "nats://a:secret@");
-        let cases: [(&[&str], &str); 11] = [
+        let slow = SHARED.replace("\"vfair\"", "{ name = \"vfair\", period = \"60 ms\" }");
+        let pair = "certificate = \"c\"\nprivate_key = \"k\"\n";
+        let password = EXCHANGE.replace("nats://", "nats://a:secret@s@");
+        let cases: [(&[&str], &str); 13] = [
             (&[DEVICE, SHARED], "an array without [exchange]"),
             (
                 &[DEVICE, &slo, EXCHANGE, ENTITLED],
@@ -353,7 +368,15 @@ mod tests {
             ),
             (
                 &[DEVICE, SHARED, &password, ENTITLED],
-                "is no URL of a NATS server",
+                "a URL of a NATS server with a user, at \"127.0.0.1:4222\"",
+            ),
+            (
+                &[DEVICE, &slow, EXCHANGE, ENTITLED],
+                "policy vfair of an array has a period of 60 ms, and other hosts have 30 ms",
+            ),
+            (
+                &[DEVICE, SHARED, EXCHANGE, pair, ENTITLED],
+                "`certificate` for servers without TLS",
             ),
             (
                 &[DEVICE, SHARED, EXCHANGE, "user = \"a\"\n", ENTITLED],
@@ -367,6 +390,7 @@ mod tests {
         for (parts, what) in cases {
             let error = read(parts).expect_err(what);
             assert!(error.contains(what), "{what}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
         let error = read(&[DEVICE, &slo, EXCHANGE, ENTITLED]).expect_err("slo");
         assert!(error.contains("vfair, vfair-bops, vfair-bsps"), "{error}");

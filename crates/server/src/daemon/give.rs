@@ -322,7 +322,7 @@ impl Giver {
         let sockets = sockets.iter().map(|bound| bound.descriptor());
         let descriptors: Vec<BorrowedFd<'_>> =
             sockets.chain(files.iter().map(AsFd::as_fd)).collect();
-        channel.send_with(&Message::Plan(plan), &[], &descriptors)?;
+        channel.send_with(&Message::Plan(Box::new(plan)), &[], &descriptors)?;
         Ok(disks)
     }
 

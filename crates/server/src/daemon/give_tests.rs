@@ -59,7 +59,7 @@ impl Taken {
             guest,
             file: path,
             channel,
-            plan,
+            plan: *plan,
             lifeline,
             _dir: dir,
         }

@@ -389,6 +389,8 @@ impl Daemon {
                         continue;
                     }
                     Request::HandedOver => {
+                        // The daemon that has taken over speaks for this host now.
+                        drop(self.exchange.take());
                         return Some(give::end(&self.handle, self.tls.threads()).await);
                     }
                 },
@@ -440,6 +442,7 @@ impl Daemon {
             return Ok(stopped);
         }
         if !self.handle.shared().outcome.stop() {
+            drop(self.exchange.take());
             return Ok(give::end(&self.handle, self.tls.threads()).await);
         }
         let Daemon {
@@ -514,6 +517,25 @@ fn deadline_reason(config: &DaemonConfig) -> String {
     format!("not done in {seconds} s ({key})")
 }
 
+/// Time for the withdrawal from the exchange; the servers of messages may hang.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Begins to withdraw from the exchange with other hosts; waits for that for
+/// [`WITHDRAW_TIMEOUT`] at most.
+fn withdraw(exchange: Option<Exchange>) -> impl Future<Output = ()> {
+    let withdrawing =
+        exchange.map(|exchange| tokio::task::spawn_blocking(move || exchange.withdraw()));
+    async move {
+        if let Some(withdrawing) = withdrawing
+            && tokio::time::timeout(WITHDRAW_TIMEOUT, withdrawing)
+                .await
+                .is_err()
+        {
+            tracing::warn!("exchange: not withdrawn in time; other hosts reserve this one's share");
+        }
+    }
+}
+
 /// Time that event loops get to end after [`Command::Abort`]. The process has to end within a
 /// second of the signal.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -566,10 +588,8 @@ impl Ending {
             let index = self.ended.recv().await;
             self.gone.add(index);
         }
-        if let Some(exchange) = self.exchange.take() {
-            // Only now: until its last request was answered, this host used its share.
-            let _ = tokio::task::spawn_blocking(move || exchange.withdraw()).await;
-        }
+        // Only now: until its last request was answered, this host used its share.
+        let withdrawn = withdraw(self.exchange.take());
         let tls = self.tls.take();
         let history = history_of(&self.handle);
         let recordings = DeviceRecordings::of(&self.handle).state().clone();
@@ -591,7 +611,7 @@ impl Ending {
             let _ = tokio::task::spawn_blocking(move || recordings.finish()).await;
         };
         let finished = snapshots.finish(learnt, transfers);
-        let (_, (), recorded, ()) = tokio::join!(sent, finished, recorded, written);
+        let (_, (), recorded, (), ()) = tokio::join!(sent, finished, recorded, written, withdrawn);
         if let Err(error) = recorded {
             tracing::error!("history: the last points are not written: {error}");
         }

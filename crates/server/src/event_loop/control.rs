@@ -4,14 +4,13 @@
 use std::sync::mpsc::TryRecvError;
 
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::Policy;
 use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
 use super::respond;
 use super::{Loop, Phase, hand_over, limit_changes, recording};
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
-use crate::config::exchanging_policies;
+use crate::config::{PolicyMisfit, check_policy};
 use crate::exchange::ExchangeLink;
 
 /// Work on commands after which a turn goes on with the guests' I/O: commands, and slots of VMs
@@ -171,12 +170,10 @@ impl Loop {
             let help = tidegate_config::device::NEEDS_PROFILE;
             CommandError::Refused(format!("{error}: {help}"))
         })?;
-        if self.exchange.is_some() && !policy.exchanges() {
-            return Err(CommandError::Refused(format!(
-                "policy {} does not divide an array among hosts; use one of: {}",
-                Policy::name(policy),
-                exchanging_policies()
-            )));
+        if self.exchange.is_some() {
+            check_policy(policy).map_err(|PolicyMisfit { what, allowed }| {
+                CommandError::Refused(format!("{what}; allowed: {allowed}"))
+            })?;
         }
         self.engine.set_policy(self.now, policy);
         if let Some(exchange) = &self.exchange {

@@ -303,7 +303,7 @@ impl Loop {
             hand_over::go_on(self);
             self.upkeep();
             if let Some(exchange) = &self.exchange {
-                exchange.exchange(&mut self.engine, self.now);
+                exchange.report(&mut self.engine);
             }
             sampler::sample(self);
         }
@@ -369,6 +369,9 @@ impl Loop {
         self.completions = completions;
         if takes_commands {
             self.take_commands();
+        }
+        if let Some(exchange) = &self.exchange {
+            exchange.deliver(&mut self.engine, self.now);
         }
         if self.engine.next_timeout().is_some_and(|t| t <= self.now) {
             self.engine.handle_timeout(self.now);

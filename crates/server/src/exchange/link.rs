@@ -37,7 +37,18 @@ impl ExchangeLink {
     /// Hands the engine what other hosts have reported, and passes on its own report. Waits for
     /// nothing.
     pub(crate) fn exchange(&self, engine: &mut Engine, now: Nanos) {
+        self.deliver(engine, now);
+        self.report(engine);
+    }
+
+    /// Hands the engine what other hosts have reported. To be called before the engine's timers,
+    /// which compute shares of it.
+    pub(crate) fn deliver(&self, engine: &mut Engine, now: Nanos) {
         self.inbox.deliver(engine, now);
+    }
+
+    /// Passes on the engine's report.
+    pub(crate) fn report(&self, engine: &mut Engine) {
         while let Some(share) = engine.poll_share() {
             // A full channel, or a thread that has ended: the next report says more.
             let _ = self.inputs.try_send(Input::Share(self.array, share));

@@ -22,6 +22,8 @@ mod tests;
 mod thread;
 
 use std::sync::Arc;
+#[cfg(any(test, feature = "nats"))]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -56,11 +58,40 @@ pub enum ExchangeError {
 enum Input {
     /// Report of the loop of an array, by its index.
     Share(usize, PeerShare),
-    /// The transport has something.
-    #[cfg(feature = "nats")]
-    Wake,
+    /// The transport has something. The flag is that of its [`Waker`].
+    #[cfg(any(test, feature = "nats"))]
+    Wake(Arc<AtomicBool>),
     /// End; with a withdrawal of this host if it stops in order.
     Stop { withdraws: bool },
+}
+
+/// Wakes the thread for the transport. At most one wake waits in the channel, so that reports have
+/// room whatever other hosts send.
+#[cfg(any(test, feature = "nats"))]
+struct Waker {
+    inputs: SyncSender<Input>,
+    is_waiting: Arc<AtomicBool>,
+}
+
+#[cfg(any(test, feature = "nats"))]
+impl Waker {
+    fn new(inputs: SyncSender<Input>) -> Waker {
+        Waker {
+            inputs,
+            is_waiting: Arc::default(),
+        }
+    }
+
+    fn wake(&self) {
+        if self.is_waiting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let input = Input::Wake(self.is_waiting.clone());
+        // A full channel wakes the thread as well.
+        if self.inputs.try_send(input).is_err() {
+            self.is_waiting.store(false, Ordering::Release);
+        }
+    }
 }
 
 /// State of one array that the thread works on.
@@ -105,7 +136,8 @@ impl Exchange {
         let arrays: Vec<Name> = (config.devices.iter())
             .filter_map(|device| device.array.clone())
             .collect();
-        if arrays.is_empty() {
+        // A build without the client refuses the section whether or not it is used.
+        if arrays.is_empty() && cfg!(feature = "nats") {
             return Ok(none());
         }
         let (sender, inputs) = sync_channel(INPUTS_MAX);
@@ -200,7 +232,8 @@ impl Exchange {
 impl Drop for Exchange {
     /// Ends the thread without a withdrawal: other hosts keep this one's entitlement free.
     fn drop(&mut self) {
-        if self.thread.is_some() {
+        if self.thread.take().is_some() {
+            // It ends by itself, within a turn, and nobody waits for it.
             self.stop(false);
         }
     }
@@ -213,10 +246,10 @@ fn connect(
     inputs: SyncSender<Input>,
 ) -> Result<Box<dyn Transport>, ExchangeError> {
     use tidegate_exchange::nats::{Callbacks, NatsTransport};
+    let waker = Waker::new(inputs);
     let callbacks = Callbacks {
         clock: crate::ring::clock,
-        // A full channel wakes the thread as well.
-        wake: Box::new(move || drop(inputs.try_send(Input::Wake))),
+        wake: Box::new(move || waker.wake()),
     };
     let names = [&config.cluster, &config.host];
     let started = NatsTransport::start(&config.nats, names, arrays, callbacks);

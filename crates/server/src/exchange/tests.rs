@@ -112,6 +112,78 @@ fn a_daemon_that_ends_without_order_leaves_its_share_reserved() {
 }
 
 #[test]
+fn wakes_leave_room_for_reports() {
+    let (sender, inputs) = sync_channel(INPUTS_MAX);
+    let waker = Waker::new(sender.clone());
+    (0..1000).for_each(|_| waker.wake());
+    for _ in 1..INPUTS_MAX {
+        let sent = sender.try_send(Input::Share(0, PeerShare::IDLE));
+        assert!(sent.is_ok(), "one wake is in the channel");
+    }
+    let Ok(Input::Wake(is_waiting)) = inputs.recv() else {
+        panic!("the wake came first");
+    };
+    is_waiting.store(false, Ordering::Release);
+    waker.wake();
+    let last = inputs.try_iter().last();
+    assert!(matches!(last, Some(Input::Wake(_))), "another one");
+}
+
+/// Transport on which hosts send faster than anybody can read.
+struct Flood;
+
+impl Transport for Flood {
+    fn publish(&mut self, _now: Nanos, _array: &Name, _message: &[u8]) {}
+
+    fn receive(&mut self, now: Nanos) -> Option<tidegate_exchange::Received> {
+        Some(tidegate_exchange::Received {
+            array: "san".to_owned(),
+            host: "b".to_owned(),
+            at: now,
+            bytes: Vec::new(),
+        })
+    }
+
+    fn status(&self) -> tidegate_exchange::TransportStatus {
+        tidegate_exchange::TransportStatus::default()
+    }
+}
+
+#[test]
+fn a_flood_of_messages_does_not_keep_the_exchange_from_ending() {
+    let config = exchange_config("a");
+    let array = name("san");
+    let channel = sync_channel(INPUTS_MAX);
+    let (exchange, _links) = Exchange::over(
+        Box::new(Flood),
+        &config,
+        [Some(&array)].into_iter(),
+        channel,
+    );
+    let mut exchange = exchange.expect("there is an array");
+    exchange.begin();
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        exchange.withdraw();
+        ended.send(())
+    });
+    assert_eq!(end.recv_timeout(Duration::from_secs(60)), Ok(()));
+}
+
+#[cfg(not(feature = "nats"))]
+#[test]
+fn a_build_without_a_client_refuses_the_section_even_if_no_device_is_an_array() {
+    let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+                [exchange]\ncluster = \"east\"\nhost = \"a\"\n\
+                nats = [\"nats://127.0.0.1:4222\"]\n[[exchange.entitlement]]\n\
+                array = \"san\"\nhost = \"a\"\nweight_max = 100\n";
+    let read = crate::config::parse(text, "t.toml", std::path::Path::new("/etc/t"));
+    let config = read.expect("sound").config;
+    let error = Exchange::open(&config).expect_err("no client").to_string();
+    assert!(error.contains("--features cluster"), "{error}");
+}
+
+#[test]
 fn an_inbox_has_the_last_state_of_each_host_once() {
     let config = exchange_config("a");
     let names = [&config.cluster, &name("san"), &config.host];

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_core::time::Nanos;
+use tidegate_exchange::array::PERIOD;
 use tidegate_exchange::{Presence, Refusal, Transport};
 
 use super::{Input, Member};
@@ -11,7 +12,9 @@ use crate::log_limit;
 use crate::ring::clock;
 
 /// Interval at which silence is noticed and heartbeats are due.
-const TICK: Nanos = Nanos::from_millis(30);
+const TICK: Nanos = PERIOD;
+/// Messages after which a turn goes on with reports and the end: one of each host of an array.
+const MESSAGES_PER_TURN: usize = 256;
 
 /// Returns the wall clock, in nanoseconds of Unix time.
 pub(super) fn unix_ns() -> u64 {
@@ -42,9 +45,13 @@ impl Thread {
 
     /// Works until it is told to end.
     pub(super) fn run(mut self, inputs: &Receiver<Input>) {
-        let mut tick_due = clock();
+        let (mut tick_due, mut has_more) = (clock(), false);
         loop {
-            let wait = Duration::from_nanos(tick_due.since(clock()).0);
+            let wait = if has_more {
+                Duration::ZERO
+            } else {
+                Duration::from_nanos(tick_due.since(clock()).0)
+            };
             match inputs.recv_timeout(wait) {
                 Ok(Input::Share(array, share)) => {
                     let now = clock();
@@ -52,8 +59,11 @@ impl Thread {
                     let bytes = rules.share(now, unix_ns(), &share);
                     self.transport.publish(now, rules.array(), &bytes);
                 }
-                #[cfg(feature = "nats")]
-                Ok(Input::Wake) => {}
+                #[cfg(any(test, feature = "nats"))]
+                // Before messages are taken, so that one that arrives later wakes again.
+                Ok(Input::Wake(is_waiting)) => {
+                    is_waiting.store(false, std::sync::atomic::Ordering::Release);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Input::Stop { withdraws }) => {
                     if withdraws {
@@ -65,7 +75,7 @@ impl Thread {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let now = clock();
-            self.receive(now);
+            has_more = self.receive(now);
             if tick_due <= now {
                 tick_due = now + TICK;
                 self.tick(now);
@@ -73,9 +83,13 @@ impl Thread {
         }
     }
 
-    /// Takes the messages that have arrived.
-    fn receive(&mut self, now: Nanos) {
-        while let Some(received) = self.transport.receive(now) {
+    /// Takes messages that have arrived, up to [`MESSAGES_PER_TURN`]. Returns `true` if there may
+    /// be more.
+    fn receive(&mut self, now: Nanos) -> bool {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(received) = self.transport.receive(now) else {
+                return false;
+            };
             let of_array = |member: &&mut Member| member.rules.array().as_str() == received.array;
             let Some(member) = self.members.iter_mut().find(of_array) else {
                 continue;
@@ -90,6 +104,7 @@ impl Thread {
                 Err(reason) => log_refusal(member, &received.host, reason),
             }
         }
+        true
     }
 
     /// Notices hosts that are silent, repeats reports of idle arrays and publishes the state.

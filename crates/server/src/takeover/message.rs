@@ -38,7 +38,7 @@ pub(crate) enum Message {
     /// the service manager may not know it.
     Refused(Problem),
     /// Inventory of the running daemon, with its listening sockets and files.
-    Plan(Plan),
+    Plan(Box<Plan>),
     /// The new daemon is about to open what the plan names.
     Prepare,
     /// The running daemon has closed its store and refuses changes.

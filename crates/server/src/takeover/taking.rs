@@ -129,7 +129,7 @@ impl Taking {
             (Message::Plan(plan), mut descriptors) => {
                 let lifeline = descriptors.descriptor(plan.lifeline);
                 taking.lifeline = Some(LifelineEnd::new(lifeline.map_err(io::Error::other)?));
-                let inherited = inherit(plan, descriptors);
+                let inherited = inherit(*plan, descriptors);
                 Ok((taking, inherited.map_err(io::Error::other)?))
             }
             (other, _) => Err(unexpected(&other)),

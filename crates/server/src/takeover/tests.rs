@@ -56,7 +56,7 @@ fn clients_are_not_paused_for_a_new_daemon_that_is_wanted_no_more() {
         let line = Lifeline::new().expect("a pipe");
         assert!(matches!(channel.receive(), Ok((Message::Hello(_), _))));
         channel.send(&Message::Hello(Hello::own())).expect("room");
-        let plan = Message::Plan(Plan::default());
+        let plan = Message::Plan(Box::default());
         let sent = channel.send_with(&plan, &[], &[line.for_new_daemon()]);
         sent.expect("room");
         channel.receive().expect("a message").0
