@@ -19,7 +19,7 @@
 //!   [`HostWeight::Sum`](tidegate_core::roles::HostWeight) alone: with another rule the driver says
 //!   which hosts are silent, and a second clock would race with its own.
 //! - A host whose VMs do not compete has no part in sums and scale, however often it is heard.
-//! - A scale counts as at most [`SCALE_FACTOR_MAX`] times this host's, and as at least that part.
+//! - A scale counts as at most four times this host's, and as at least a quarter of it.
 //! - A host may be known to be silent ([`Event::PeerSilent`](tidegate_core::roles::Event)). Its
 //!   entitled weight then competes until it is heard, and the scale is not raised above what it
 //!   was when the host was heard last. Otherwise the feedback would pass the silent host's part on.
