@@ -580,7 +580,7 @@ mod tests {
             assert_eq!(counted, (expected[reason.index()], reason.word()));
             assert!(counted.0 > 0);
         }
-        // What this process sent itself is no message of another.
+        // A message of this process itself is none of another host.
         let own = a.share(T, 7, &share(1.0));
         assert_eq!(a.receive(T, 9, &received("a", T, own)), Ok(None));
     }

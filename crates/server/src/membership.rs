@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_over_is_lost_whoever_says_so() {
+    fn a_late_renewal_does_not_revive_a_lease_that_is_over() {
         let membership = Membership::new("a");
         let state = || membership.status().view.state;
         assert_eq!(state(), MembershipState::Waiting);
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_start_that_nobody_confirms_is_refused_in_time() {
+    async fn a_start_without_confirmation_is_refused_in_time() {
         let membership = Membership::new("a");
         membership.joined(later(), handed());
         let _checks = membership.take_checks().expect("the first");

@@ -246,7 +246,7 @@ fn a_disk_of_qemu_nbd_is_served_over_tls() {
     ];
     let _server = Running::start(&scratch, "qemu-nbd", &args);
     let text = config(&scratch, transport, "");
-    // It waits for the server.
+    // The request waits for the server.
     let daemon = Daemon::start_in(scratch, &text);
     let commands = ["write -P 7 64k 512k", "flush", "read -P 7 64k 512k"];
     qemu_io(daemon.scratch(), &daemon.uri("a"), &commands);

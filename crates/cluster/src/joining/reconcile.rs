@@ -24,7 +24,7 @@ pub(super) fn reconcile(
                 tracing::warn!(
                     vm,
                     "transfer of a placer runs without a placement, which was ended while the host \
-                     was not in the cluster: nobody counts it; end it with \
+                     was not in the cluster: no placer counts it; end it with \
                      `tidegate transfer cancel {vm}`"
                 );
             }

@@ -159,7 +159,7 @@ fn messages_go_on_after_the_server_was_killed() {
     });
     while b.receive(Nanos::ZERO).is_some() {}
     server.spawn();
-    // What could not be sent is not sent later.
+    // A message that could not be sent is not sent later.
     assert_delivers(&mut a, &mut b, "a");
     assert_delivers(&mut b, &mut a, "b");
     assert!(a.status().connections >= 2);

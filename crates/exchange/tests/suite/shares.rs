@@ -148,6 +148,6 @@ fn a_host_is_gone_when_the_exchange_says_so_and_not_before() {
     (0..2).for_each(|host| world.delay_tick(host, seconds(3)));
     world.run(SECOND);
     let parts = world.parts(SECOND);
-    // The third host's last report still counts: nobody has taken note of its silence.
+    // The third host's last report still counts: its silence is not noticed yet.
     assert!(parts[0] <= 0.19 && parts[1] <= 0.36, "{parts:?}");
 }

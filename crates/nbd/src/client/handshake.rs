@@ -172,7 +172,7 @@ impl Handshake {
             };
             consumed += taken;
             if progress == Some(Progress::StartTls) && consumed < input.len() {
-                // Whoever changes the network could otherwise put answers before those of TLS.
+                // An attacker on the network could otherwise put answers before those of TLS.
                 return Err(ClientError::Malformed(
                     "bytes in plain text behind the answer to NBD_OPT_STARTTLS",
                 ));

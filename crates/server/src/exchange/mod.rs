@@ -233,7 +233,7 @@ impl Drop for Exchange {
     /// Ends the thread without a withdrawal: other hosts keep this one's entitlement free.
     fn drop(&mut self) {
         if self.thread.take().is_some() {
-            // It ends by itself, within a turn, and nobody waits for it.
+            // The thread ends by itself, within a turn, and is not waited for.
             self.stop(false);
         }
     }

@@ -62,21 +62,12 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::roles::PeerGroups;
     use tidegate_workload::time::TimeDistribution;
 
     fn message(from: usize, to: usize) -> Message {
         let share = PeerShare {
             number: 1,
-            weight: 0.0,
-            lost: 0.0,
-            inside: 0.0,
-            mean_inside: 0.0,
-            ended: 0.0,
-            admitted: 0.0,
-            ran_out: false,
-            scale: 1.0,
-            groups: PeerGroups::default(),
+            ..PeerShare::IDLE
         };
         Message { from, to, share }
     }

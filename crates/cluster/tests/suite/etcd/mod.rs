@@ -351,7 +351,7 @@ fn a_cluster_without_a_member_of_etcd_is_refused() {
         tls: None,
         call_timeout: EtcdOptions::CALL_TIMEOUT,
     };
-    let refused = EtcdStore::new(&options).err().expect("nobody to ask");
+    let refused = EtcdStore::new(&options).err().expect("no member to ask");
     assert!(
         refused.to_string().contains("no member of etcd"),
         "{refused}"

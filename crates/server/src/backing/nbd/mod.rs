@@ -661,7 +661,7 @@ impl Backing for NbdBacking {
 }
 
 impl Drop for NbdBacking {
-    /// Ends the connections. Whoever opens the export next must not find its writes overtaken by
+    /// Ends the connections. The next client of the export must not find its writes overtaken by
     /// those of a connection that was broken off.
     fn drop(&mut self) {
         if let Some(broken) = self.broken.take() {

@@ -252,7 +252,7 @@ fn a_start_for_a_placement_that_has_ended_is_refused() {
         code == "409" && body.contains("this daemon is host"),
         "{code} {body}"
     );
-    // What an operator starts is no placement.
+    // A transfer that an operator starts is no placement.
     let (code, body) = member.ask(
         "PUT",
         "/v1/vms/dss/job",
@@ -294,7 +294,7 @@ fn a_daemon_serves_without_etcd_and_one_that_was_killed_joins_again() {
         return;
     }
     let mut member = Member::new(Server::not_started());
-    // Its disks are served at once.
+    // Disks are served at once, without etcd.
     member.serve();
     let says_why = || member.readiness()["reason"] == "etcd does not answer";
     member.until("it says why", says_why);
