@@ -112,6 +112,11 @@ class History:
             if count > hosts[host]["max_transfers"]:
                 most = hosts[host]["max_transfers"]
                 raise HistoryError(f"revision {revision} has {count} jobs on {host}, {most} are allowed")
+        for start, value in self._records("starts"):
+            job = start.removeprefix(f"{value['host']}/")
+            placement = json.loads(self.keys.get(f"placements/{job}", "{}"))
+            if (placement.get("host"), placement.get("begun_ns")) != (value["host"], value["begun_ns"]):
+                raise HistoryError(f"revision {revision} has a start of {start}, which is not placed there")
         for job, _ in self._records("entitlements"):
             if f"placements/{job}" not in self.keys:
                 raise HistoryError(f"revision {revision} has an entitlement of {job}, which is not placed")
@@ -175,6 +180,7 @@ def faulty():
         "which is no host": [*sound(), {"placements/y": placement("c"), "transfers/y": JOB}],
         "are allowed": [*sound(), many],
         "which is not placed": [*sound(), {"entitlements/y": {}}],
+        "not placed there": [*sound(), {"starts/a/x": placement("a", 20)}],
     }
 
 

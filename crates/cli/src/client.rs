@@ -37,6 +37,23 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time-out of requests that open, create or resize files; the daemon's own is a minute.
 const LONG_TIMEOUT: Duration = Duration::from_secs(70);
 
+/// Context of the error of a request that may have been carried out although no answer came;
+/// displays why none did.
+#[derive(Debug)]
+pub(crate) struct Unanswered(String);
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Unanswered {
+    fn closed() -> Unanswered {
+        Unanswered("the daemon closed the connection".to_owned())
+    }
+}
+
 /// Returns the body of a successful answer, or the daemon's errors.
 fn answered((status, body): (StatusCode, Bytes)) -> Result<Value> {
     if status.is_success() {
@@ -352,7 +369,8 @@ impl Client {
         });
         let Ok(answer) = answer else {
             let what = format!("the daemon did not answer in {} s", timeout.as_secs());
-            return Err(Problem::new(what).at(self.endpoint.to_string()).into());
+            let problem = Problem::new(what.clone()).at(self.endpoint.to_string());
+            return Err(anyhow::Error::from(problem).context(Unanswered(what)));
         };
         answer
     }
@@ -366,7 +384,7 @@ impl Client {
         let answer = self.begin(method, path_and_query, body).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await;
-        let body = body.context("the daemon closed the connection")?;
+        let body = body.with_context(Unanswered::closed)?;
         Ok((status, body.to_bytes()))
     }
 
@@ -485,7 +503,7 @@ async fn send(
     sender
         .send_request(request.body(Full::new(body))?)
         .await
-        .context("the daemon closed the connection")
+        .with_context(Unanswered::closed)
 }
 
 /// Parses an answer.

@@ -25,6 +25,16 @@ pub enum ClusterEvent {
         /// Name of the transfer.
         transfer: String,
     },
+    /// A transfer is stored on a host whose daemon has joined the cluster. It is not known whether
+    /// it has begun; if it has not, the daemon starts it when it is registered.
+    StartLeftToDaemon {
+        /// Name of the transfer.
+        transfer: String,
+        /// Name of the host.
+        host: String,
+        /// Reason why it is not known.
+        why: String,
+    },
     /// A transfer waited until its deadline and was dropped.
     Discarded {
         /// Name of the transfer.
@@ -96,4 +106,7 @@ pub enum Started {
     Yes,
     /// The daemon could not be reached or refused; the text of the error.
     Failed(String),
+    /// The daemon could not be reached or refused, and goes on trying, because it has joined the
+    /// cluster; the text of the error.
+    LeftToDaemon(String),
 }

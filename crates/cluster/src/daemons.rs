@@ -38,6 +38,9 @@ pub enum DaemonError {
     /// The daemon did not answer, as behind a dead socket, or refused the request.
     #[error("{0}")]
     Unavailable(Box<dyn std::error::Error + Send + Sync>),
+    /// The request was sent and no answer came, so that it may have been carried out.
+    #[error("{0}")]
+    Unanswered(Box<dyn std::error::Error + Send + Sync>),
     /// No request could be sent, because the socket's path is not valid, or the answer was not
     /// understood.
     #[error("{0}")]

@@ -11,10 +11,11 @@
 //!
 //! The thread has a runtime of its own, so etcd delays nothing else of the daemon. It holds the
 //! registration under a lease that it renews about four times in the lease's length, publishes
-//! devices and standing reservations when they change, and confirms placements for the control API
-//! ([`tidegate_server::membership`]).
+//! devices and standing reservations when they change, confirms placements for the control API
+//! ([`tidegate_server::membership`]), and has those transfers started whose placers could not ask.
 
 mod attempts;
+mod owed_starts;
 mod reconcile;
 mod source;
 
@@ -34,12 +35,13 @@ use tokio::task;
 use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
 
 use crate::store::member::{
-    Checked, MemberDeviceValue, MemberStore, MemberValue, Registered, Registration,
+    Checked, MemberDeviceValue, MemberStore, MemberValue, OwedStart, Registered, Registration,
     ReservationValue, Written,
 };
 use crate::store::{EtcdOptions, StoreError};
 
 use attempts::Attempts;
+use owed_starts::OwedStarts;
 use reconcile::reconcile;
 
 pub use source::{DeviceDetails, MemberSource};
@@ -132,6 +134,7 @@ impl MemberThread {
             held: None,
             details: Details::default(),
             publishing: Publishing::default(),
+            owed: OwedStarts::default(),
         };
         let run = move || {
             // Dropped as the thread ends, also by a panic.
@@ -190,6 +193,7 @@ struct Member<S> {
     held: Option<Held>,
     details: Details,
     publishing: Publishing,
+    owed: OwedStarts,
 }
 
 /// Attempts to publish what has changed: reservations apart, because placers count on them, and
@@ -320,7 +324,7 @@ impl<S: MemberSource> Member<S> {
                  `tidegate place host add`"
             );
         }
-        reconcile(&self.membership, &self.source, &own);
+        reconcile(&self.source, own);
         let held = Held {
             registration,
             value,
@@ -420,8 +424,9 @@ impl<S: MemberSource> Member<S> {
     async fn hold(&mut self, store: &MemberStore) -> Lost {
         let mut renew_at = Instant::now() + jittered(self.length / 4);
         let mut look_at = Instant::now();
+        let mut starts_at = Instant::now();
         loop {
-            let next = renew_at.min(look_at);
+            let next = renew_at.min(look_at).min(starts_at);
             tokio::select! {
                 biased;
                 () = sleep_until(next.into()) => {}
@@ -449,6 +454,10 @@ impl<S: MemberSource> Member<S> {
                     Err(lost) => return lost,
                 };
                 look_at = Instant::now() + LOOK_INTERVAL.max(took * LOOK_PART);
+            }
+            if starts_at <= Instant::now() {
+                self.look_for_starts(store).await;
+                starts_at = Instant::now() + jittered(self.length);
             }
         }
     }
@@ -527,13 +536,37 @@ impl<S: MemberSource> Member<S> {
         Ok(took)
     }
 
+    /// Has those transfers started that placers have recorded and that have not begun.
+    async fn look_for_starts(&mut self, store: &MemberStore) {
+        if let Some(held) = &self.held {
+            let registration = &held.registration;
+            let looked = self.owed.look(store, registration, &self.membership);
+            if let Err(error) = looked.await {
+                // The renewal of the lease meets the same, and decides what it means.
+                tracing::debug!("recorded starts cannot be read: {error}");
+            }
+        }
+    }
+
     /// Confirms or refuses a placement.
     async fn check(&mut self, store: &MemberStore, check: StartCheck) -> Option<Lost> {
-        let StartCheck { vm, claim, reply } = check;
+        let StartCheck {
+            vm,
+            claim,
+            has_begun,
+            reply,
+        } = check;
         let held = self.held.as_ref()?;
         let (answer, lost) = match store.check(&held.registration, &vm, &claim).await {
-            Ok(Checked::Stands) => (Ok(()), None),
-            Ok(Checked::Refused(why)) => (Err(StartRefusal::invalid(why)), None),
+            Ok(Checked::Stands(owed)) => {
+                if let Some(start) = owed.filter(|_| has_begun) {
+                    settle(store, &start).await;
+                }
+                (Ok(()), None)
+            }
+            Ok(Checked::Ended(why) | Checked::Refused(why)) => {
+                (Err(StartRefusal::invalid(why)), None)
+            }
             Ok(Checked::NotOurs) => {
                 let why = "the registration is gone from etcd";
                 let refusal = StartRefusal::at_present(format!("{why}; try again"));
@@ -559,6 +592,14 @@ impl<S: MemberSource> Member<S> {
         if let Err(error) = left {
             tracing::debug!("the registration in the cluster ends with its lease: {error}");
         }
+    }
+}
+
+/// Deletes the record of a start that is carried out, or whose placement has ended.
+async fn settle(store: &MemberStore, start: &OwedStart) {
+    if let Err(error) = store.settle(start).await {
+        // The next look finds that it has begun, or that there is nothing to start.
+        tracing::debug!(vm = start.vm, "the record of its start stays: {error}");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Membership of the daemon in a cluster, as the control API, health and metrics see it.
 //!
-//! A thread of the crate `cluster` holds the lease in etcd. It records here how that goes, and
-//! answers the [`StartCheck`]s of transfers that placers ask the daemon to start.
+//! A thread of the crate `cluster` holds the lease in etcd. It records here how that goes, answers
+//! the [`StartCheck`]s of transfers that placers ask the daemon to start, and has those started
+//! that placers have recorded without being able to ask ([`RecordedStart`]).
 //!
 //! ```text
 //!   Waiting --registered--> Joined --not confirmed in time--> Lost
@@ -9,7 +10,6 @@
 //!                             +---- registered, placements read +
 //! ```
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::Discriminant;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_api::cluster::{MembershipState, MembershipView, PlacementClaim};
+use tidegate_core::time::Nanos;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -25,6 +26,8 @@ use tokio::time::timeout;
 const CHECKS_MAX: usize = 64;
 /// Time for etcd to confirm a placement, below that in which the API answers.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(4);
+/// Time for the control API to carry out a recorded start: that for changes, and for two checks.
+const START_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Reason why a daemon is not registered in its cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,6 +73,24 @@ pub struct StartCheck {
     pub vm: String,
     /// Placement as the placer knows it.
     pub claim: PlacementClaim,
+    /// True if the transfer has begun, so that the record of its start is to be removed.
+    pub has_begun: bool,
+    /// Channel for the result.
+    pub reply: oneshot::Sender<Result<(), StartRefusal>>,
+}
+
+/// Start that a placer has recorded in etcd together with the placement, and that no daemon has
+/// confirmed: the placer, the daemon or the connection has ended in between.
+#[derive(Debug)]
+pub struct RecordedStart {
+    /// Name of the VM, and of the transfer in the cluster.
+    pub vm: String,
+    /// Size of the transfer in bytes.
+    pub bytes: u64,
+    /// Deadline, from the time of the placement on.
+    pub deadline: Nanos,
+    /// Placement.
+    pub claim: PlacementClaim,
     /// Channel for the result.
     pub reply: oneshot::Sender<Result<(), StartRefusal>>,
 }
@@ -101,15 +122,13 @@ impl StartRefusal {
     }
 }
 
-/// Transfer that was started for a placer.
+/// Running transfer that was started for a placer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StartedTransfer {
+pub struct PlacedTransfer {
     /// Name of the VM, and of the transfer in the cluster.
     pub vm: String,
     /// Time of its placement in nanoseconds since 1970.
     pub placed_ns: u64,
-    /// Beginning of the transfer on this daemon, to the millisecond.
-    pub begun: Timestamp,
 }
 
 /// Registration that a new daemon takes over.
@@ -144,6 +163,9 @@ pub struct Membership {
     checks: mpsc::Sender<StartCheck>,
     /// Receiver of `checks` until a thread has taken it.
     receiver: Mutex<Option<mpsc::Receiver<StartCheck>>>,
+    starts: mpsc::Sender<RecordedStart>,
+    /// Receiver of `starts` until the control API has taken it.
+    starts_receiver: Mutex<Option<mpsc::Receiver<RecordedStart>>>,
 }
 
 #[derive(Debug)]
@@ -162,14 +184,13 @@ struct Record {
     refused_starts: u64,
     reserved_bytes_per_s: u64,
     handed: Option<HandedMembership>,
-    /// Transfers that were started for placers, the last one of each VM.
-    started: BTreeMap<String, StartedTransfer>,
 }
 
 impl Membership {
     /// Creates the membership of a host that is not registered yet.
     pub fn new(host: &str) -> Membership {
         let (checks, receiver) = mpsc::channel(CHECKS_MAX);
+        let (starts, starts_receiver) = mpsc::channel(CHECKS_MAX);
         Membership {
             host: host.to_owned(),
             record: Mutex::new(Record {
@@ -183,10 +204,11 @@ impl Membership {
                 refused_starts: 0,
                 reserved_bytes_per_s: 0,
                 handed: None,
-                started: BTreeMap::new(),
             }),
             checks,
             receiver: Mutex::new(Some(receiver)),
+            starts,
+            starts_receiver: Mutex::new(Some(starts_receiver)),
         }
     }
 
@@ -204,6 +226,40 @@ impl Membership {
     pub fn take_checks(&self) -> Option<mpsc::Receiver<StartCheck>> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         receiver.take()
+    }
+
+    /// Returns the recorded starts to be carried out, once: for the control API.
+    pub fn take_starts(&self) -> Option<mpsc::Receiver<RecordedStart>> {
+        let receiver = self.starts_receiver.lock();
+        receiver.unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Has the control API start a transfer that a placer has recorded, as if the placer had asked
+    /// for it. One that has begun already is left as it is. Waits up to 75 s.
+    ///
+    /// # Errors
+    /// The control API refuses, or does not answer.
+    pub async fn start_recorded(
+        &self,
+        vm: &str,
+        bytes: u64,
+        deadline: Nanos,
+        claim: PlacementClaim,
+    ) -> Result<(), StartRefusal> {
+        let (reply, answer) = oneshot::channel();
+        let start = RecordedStart {
+            vm: vm.to_owned(),
+            bytes,
+            deadline,
+            claim,
+            reply,
+        };
+        let busy = |_| StartRefusal::at_present("the control API is busy");
+        self.starts.try_send(start).map_err(busy)?;
+        match timeout(START_TIMEOUT, answer).await {
+            Ok(Ok(started)) => started,
+            _ => Err(StartRefusal::at_present("the control API does not answer")),
+        }
     }
 
     /// Records that the daemon is registered, under a lease that etcd keeps until `valid_until`. An
@@ -276,27 +332,6 @@ impl Membership {
         self.record().reserved_bytes_per_s = bytes_per_s;
     }
 
-    /// Records a transfer that was started for a placer, and drops those of VMs that are not served
-    /// any more.
-    pub(crate) fn started(&self, transfer: StartedTransfer, is_served: impl Fn(&str) -> bool) {
-        let started = &mut self.record().started;
-        started.retain(|vm, _| is_served(vm));
-        started.insert(transfer.vm.clone(), transfer);
-    }
-
-    /// Returns the transfers that were started for placers; some may have ended since.
-    pub fn started_transfers(&self) -> Vec<StartedTransfer> {
-        self.record().started.values().cloned().collect()
-    }
-
-    /// Drops the record of a transfer, unless a later one of the VM has replaced it.
-    pub fn forget_started(&self, transfer: &StartedTransfer) {
-        let started = &mut self.record().started;
-        if started.get(&transfer.vm) == Some(transfer) {
-            started.remove(&transfer.vm);
-        }
-    }
-
     /// Returns the registration for a new daemon that takes over; `None` while there is none.
     pub fn handed(&self) -> Option<HandedMembership> {
         self.record().handed.clone()
@@ -329,11 +364,17 @@ impl Membership {
     /// The placement is of another host or has ended, the host is drained, or the daemon is not
     /// registered at present.
     pub async fn check_start(&self, vm: &str, claim: &PlacementClaim) -> Result<(), StartRefusal> {
-        let checked = self.try_check(vm, claim).await;
-        if checked.is_err() {
-            self.count_refused();
-        }
-        checked
+        self.count(self.try_check(vm, claim, false).await)
+    }
+
+    /// Has etcd confirm that the placement of a transfer that has begun stands, as
+    /// [`check_start`](Membership::check_start) does, and that its start is carried out: its record
+    /// is removed.
+    ///
+    /// # Errors
+    /// As for `check_start`.
+    pub async fn check_begun(&self, vm: &str, claim: &PlacementClaim) -> Result<(), StartRefusal> {
+        self.count(self.try_check(vm, claim, true).await)
     }
 
     /// Checks by this host's clock alone that the daemon is registered, and counts a refusal.
@@ -341,11 +382,15 @@ impl Membership {
     /// # Errors
     /// The daemon is not registered at present.
     pub(crate) fn check_joined(&self) -> Result<(), StartRefusal> {
-        let joined = self.joined_now();
-        if joined.is_err() {
+        self.count(self.joined_now())
+    }
+
+    /// Counts a start that was refused.
+    fn count(&self, checked: Result<(), StartRefusal>) -> Result<(), StartRefusal> {
+        if checked.is_err() {
             self.count_refused();
         }
-        joined
+        checked
     }
 
     fn joined_now(&self) -> Result<(), StartRefusal> {
@@ -362,7 +407,12 @@ impl Membership {
         self.record().refused_starts += 1;
     }
 
-    async fn try_check(&self, vm: &str, claim: &PlacementClaim) -> Result<(), StartRefusal> {
+    async fn try_check(
+        &self,
+        vm: &str,
+        claim: &PlacementClaim,
+        has_begun: bool,
+    ) -> Result<(), StartRefusal> {
         if claim.host != self.host {
             return Err(StartRefusal::invalid(format!(
                 "the transfer is placed on host {:?}, and this daemon is host {:?}: the socket of \
@@ -375,6 +425,7 @@ impl Membership {
         let check = StartCheck {
             vm: vm.to_owned(),
             claim: claim.clone(),
+            has_begun,
             reply,
         };
         let busy = |_| StartRefusal::at_present("too many starts wait for etcd; try again");

@@ -24,6 +24,9 @@ pub struct TransferOrder {
     pub replace: bool,
     /// Maximum rate in bytes per second that the transfer may need; `None` for no maximum.
     pub most: Option<u64>,
+    /// Time at which a cluster has placed it, in nanoseconds since 1970, which with the VM's name
+    /// identifies the placement; `None`: it is an operator's.
+    pub placed_ns: Option<u64>,
 }
 
 impl TransferOrder {
@@ -64,6 +67,8 @@ pub struct Since {
     pub moved: u64,
     /// Time by which the deadline had passed at that moment; 0 if it had not.
     pub overdue: Nanos,
+    /// [`TransferOrder::placed_ns`].
+    pub placed_ns: Option<u64>,
 }
 
 /// Forecast of the time at which a transfer ends.
@@ -148,6 +153,7 @@ impl RunningTransfer {
             moved: self.moved(),
             begun: self.since.begun,
             due: self.since.due,
+            placed_ns: self.since.placed_ns,
         }
     }
 }
@@ -171,6 +177,8 @@ pub struct EndedTransfer {
     pub late: Nanos,
     /// Outcome in the engine.
     pub outcome: TransferOutcome,
+    /// [`TransferOrder::placed_ns`].
+    pub placed_ns: Option<u64>,
 }
 
 impl EndedTransfer {
@@ -244,6 +252,15 @@ pub struct VmTransfers {
     pub ended: EndedTransfers,
 }
 
+impl VmTransfers {
+    /// Returns true if the transfer of a placement runs, or was the last one that did.
+    pub fn has_begun(&self, placed_ns: u64) -> bool {
+        let running = self.running.and_then(|running| running.since.placed_ns);
+        let last = self.last.and_then(|last| last.placed_ns);
+        [running, last].contains(&Some(placed_ns))
+    }
+}
+
 /// Running transfer as the store keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PersistedTransfer {
@@ -255,17 +272,22 @@ pub struct PersistedTransfer {
     pub begun: Timestamp,
     /// Deadline.
     pub due: Timestamp,
+    /// [`TransferOrder::placed_ns`].
+    pub placed_ns: Option<u64>,
 }
 
 impl PersistedTransfer {
     /// Serialises the transfer as JSON, for [`PersistedTransfer::read`].
     pub fn words(&self) -> String {
-        let words = json!({
+        let mut words = json!({
             "bytes": self.bytes,
             "moved": self.moved,
             "begun": self.begun.to_string(),
             "due": self.due.to_string(),
         });
+        if let Some(placed) = self.placed_ns {
+            words["placed_ns"] = placed.into();
+        }
         words.to_string()
     }
 
@@ -286,6 +308,11 @@ impl PersistedTransfer {
             moved: number("moved")?,
             begun: time("begun")?,
             due: time("due")?,
+            // Absent in what versions before placements have written.
+            placed_ns: match &words["placed_ns"] {
+                Value::Null => None,
+                _ => Some(number("placed_ns")?),
+            },
         };
         // Also what keeps `bytes - moved` from underflowing when the transfer is resumed.
         if kept.moved < kept.bytes {
@@ -311,8 +338,19 @@ mod tests {
             moved: 7,
             begun: time(BEGUN),
             due: time("2026-11-22T14:03:10.5Z"),
+            placed_ns: None,
         };
         assert_eq!(PersistedTransfer::read(&kept.words()), Ok(kept));
+        let placed = PersistedTransfer {
+            placed_ns: Some(u64::MAX),
+            ..kept
+        };
+        assert_eq!(PersistedTransfer::read(&placed.words()), Ok(placed));
+        let misplaced = placed.words().replace("18446744073709551615}", "-1}");
+        assert_eq!(
+            PersistedTransfer::read(&misplaced),
+            Err("\"placed_ns\" is no number".to_owned())
+        );
         let words = kept.words();
         for (damaged, message) in [
             (

@@ -1,7 +1,9 @@
 //! Events and starts that follow a commit.
 //!
 //! A transfer is started on its host's daemon only once its placement is stored: of two sessions
-//! that place it at the same time, one commits, and only that one starts it.
+//! that place it at the same time, one commits, and only that one starts it. For a daemon that has
+//! joined the cluster the start is stored with the placement, so one that is not answered is left
+//! to the daemon; a placement whose start is refused, or cannot be sent, is removed again.
 
 use tidegate_api::cluster::PlacementClaim;
 use tidegate_place::{HostId, Placement, Request};
@@ -89,12 +91,16 @@ impl Cluster<'_> {
             match pending {
                 Pending::Event(event) => (self.session.notify)(event),
                 Pending::Waited(start, event) => self.start_waited(&start, event),
-                Pending::Requested(start) => {
-                    if let Err(error) = self.start(&start) {
+                Pending::Requested(start) => match self.start(&start) {
+                    Ok(()) => {}
+                    Err(DaemonError::Unanswered(why)) if start.claim.is_some() => {
+                        self.leave_to_daemon(start, &why.to_string());
+                    }
+                    Err(error) => {
                         self.remove_unstarted(start);
                         outcome = Err(error.into());
                     }
-                }
+                },
             }
         }
         outcome
@@ -114,12 +120,22 @@ impl Cluster<'_> {
     fn start_waited(&mut self, start: &Start, mut event: ClusterEvent) {
         let result = match self.start(start) {
             Ok(()) => Started::Yes,
+            Err(error) if start.claim.is_some() => Started::LeftToDaemon(error.to_string()),
             Err(error) => Started::Failed(error.to_string()),
         };
         if let ClusterEvent::Placed { started, .. } = &mut event {
             *started = result;
         }
         (self.session.notify)(event);
+    }
+
+    /// Says that a start is left to its daemon.
+    fn leave_to_daemon(&mut self, start: Start, why: &str) {
+        (self.session.notify)(ClusterEvent::StartLeftToDaemon {
+            transfer: start.transfer,
+            host: start.claim.map_or_else(String::new, |claim| claim.host),
+            why: why.to_owned(),
+        });
     }
 
     /// Removes a transfer that its daemon did not start: it must not occupy the host.
@@ -130,6 +146,9 @@ impl Cluster<'_> {
                 Err(StoreError::Conflict { .. }) => {}
                 Err(_) => break,
             }
+        }
+        if start.claim.is_some() {
+            return self.leave_to_daemon(start, "it could not be removed from the cluster again");
         }
         let transfer = start.transfer;
         (self.session.notify)(ClusterEvent::NotStarted { transfer });

@@ -25,6 +25,8 @@ struct FakeDaemons {
     vms: Vec<ServedVm>,
     unreachable: bool,
     refuses_starts: bool,
+    /// Reason why starts are not answered, although they may be carried out.
+    leaves_starts: Option<&'static str>,
     started: RefCell<Vec<(String, u64)>>,
     /// Placements that daemons were asked to check.
     claims: RefCell<Vec<PlacementClaim>>,
@@ -59,6 +61,9 @@ impl Daemons for FakeDaemons {
         self.check_reachable()?;
         if self.refuses_starts {
             return Err(DaemonError::Unavailable("the VM has a transfer".into()));
+        }
+        if let Some(why) = self.leaves_starts {
+            return Err(DaemonError::Unanswered(why.into()));
         }
         let bytes = request.bytes();
         self.claims.borrow_mut().extend(placement.cloned());
@@ -118,10 +123,21 @@ impl Published<'_> {
 
     /// Places a transfer that needs `rate` bytes per second; returns the name of its host.
     fn place(&self, daemons: &FakeDaemons, name: &str, rate: u64) -> Option<String> {
+        let placed = self.try_place(daemons, name, rate, &mut |_| {});
+        placed.expect("stored and started")
+    }
+
+    fn try_place(
+        &self,
+        daemons: &FakeDaemons,
+        name: &str,
+        rate: u64,
+        notify: &mut dyn FnMut(ClusterEvent),
+    ) -> Result<Option<String>, Error> {
         let session = Session {
             store: self,
             daemons,
-            notify: &mut |_| {},
+            notify,
             now: Nanos::from_secs(2_000),
             ask: DaemonSelection::None,
             read_only: false,
@@ -129,11 +145,11 @@ impl Published<'_> {
         let mut cluster = Cluster::open(session, |_| Ok::<_, Error>(())).expect("opens");
         let request = Request::new(100 * rate, Nanos::from_secs(100)).expect("valid");
         let outcome = cluster.request(name, request, true);
-        cluster.save().expect("stored and started");
-        match outcome {
+        cluster.save()?;
+        Ok(match outcome {
             Outcome::Placed(placement) => Some(cluster.state.hosts[placement.host.0].name.clone()),
             _ => None,
-        }
+        })
     }
 }
 
@@ -650,4 +666,33 @@ fn a_host_whose_vms_reserve_everything_takes_nothing() {
     let full = full.host("a", 60 * MB, true);
     assert_eq!(full.place(&daemons, "x", 1), None);
     assert!(daemons.started.borrow().is_empty());
+}
+
+#[test]
+fn a_start_without_an_answer_is_left_to_a_daemon_that_has_joined() {
+    let fixture = Fixture::with_hosts(&["a"]);
+    let daemons = FakeDaemons {
+        leaves_starts: Some("the daemon closed the connection"),
+        ..FakeDaemons::default()
+    };
+    let published = |memberships| Published {
+        store: &fixture.store,
+        memberships,
+    };
+    let joined = published(BTreeMap::new()).host("a", 0, true);
+    let mut events = Vec::new();
+    let placed = joined.try_place(&daemons, "x", 1, &mut |event| events.push(event));
+    assert_eq!(placed.expect("stored").as_deref(), Some("a"));
+    assert!(fixture.stored().running("x").is_some());
+    let left = ClusterEvent::StartLeftToDaemon {
+        transfer: "x".to_owned(),
+        host: "a".to_owned(),
+        why: "the daemon closed the connection".to_owned(),
+    };
+    assert_eq!(events, [left]);
+    // Of one that has never joined nothing is recorded, so the placement must go.
+    let declared = published(BTreeMap::new());
+    let refused = declared.try_place(&daemons, "y", 1, &mut |_| {});
+    assert!(matches!(refused, Err(Error::Daemon(_))), "{refused:?}");
+    assert!(fixture.stored().running("y").is_none());
 }

@@ -2,42 +2,34 @@
 
 use std::sync::Arc;
 
-use tidegate_server::membership::{Membership, StartedTransfer};
+use tidegate_server::membership::PlacedTransfer;
 use tokio::task;
 
 use super::MemberSource;
 use crate::store::member::OwnPlacements;
 
 /// Looks for transfers that were started for placers, still run, and are not placed here any more,
-/// and logs each once. They are not cancelled: a guest may rely on one.
-pub(super) fn reconcile(
-    membership: &Arc<Membership>,
-    source: &Arc<impl MemberSource>,
-    own: &OwnPlacements,
-) {
-    for started in unplaced(membership.started_transfers(), own) {
-        let (membership, source) = (membership.clone(), source.clone());
-        // An event loop may be slow to answer, and the registration does not wait for it.
-        task::spawn(async move {
-            if source.is_running(&started).await {
-                let StartedTransfer { vm, .. } = &started;
-                tracing::warn!(
-                    vm,
-                    "transfer of a placer runs without a placement, which was ended while the host \
-                     was not in the cluster: no placer counts it; end it with \
-                     `tidegate transfer cancel {vm}`"
-                );
-            }
-            membership.forget_started(&started);
-        });
-    }
+/// and logs them. They are not cancelled: a guest may rely on one.
+pub(super) fn reconcile(source: &Arc<impl MemberSource>, own: OwnPlacements) {
+    let source = source.clone();
+    // An event loop may be slow to answer, and the registration does not wait for it.
+    task::spawn(async move {
+        for PlacedTransfer { vm, .. } in unplaced(source.placed_transfers().await, &own) {
+            tracing::warn!(
+                vm,
+                "transfer of a placer runs without a placement, which was ended while the host \
+                 was not in the cluster: no placer counts it; end it with `tidegate transfer \
+                 cancel {vm}`"
+            );
+        }
+    });
 }
 
 /// Returns the transfers whose placements do not stand. Those with a placement that is not
 /// understood may.
-fn unplaced(all: Vec<StartedTransfer>, own: &OwnPlacements) -> Vec<StartedTransfer> {
-    let stands = |started: &StartedTransfer| match own.begun_ns.get(&started.vm) {
-        Some(Some(begun)) => *begun == started.placed_ns,
+fn unplaced(all: Vec<PlacedTransfer>, own: &OwnPlacements) -> Vec<PlacedTransfer> {
+    let stands = |placed: &PlacedTransfer| match own.begun_ns.get(&placed.vm) {
+        Some(Some(begun)) => *begun == placed.placed_ns,
         Some(None) => true,
         None => false,
     };
@@ -50,10 +42,9 @@ mod tests {
 
     #[test]
     fn a_transfer_is_unplaced_if_its_placement_is_gone_or_another_one() {
-        let started = |vm: &str| StartedTransfer {
+        let started = |vm: &str| PlacedTransfer {
             vm: vm.to_owned(),
             placed_ns: 5,
-            begun: Default::default(),
         };
         let placements = [
             ("stands", Some(5)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_server::control;
 use tidegate_server::daemon::{self, DaemonHandle};
-use tidegate_server::membership::{PublishedDevice, StartedTransfer};
+use tidegate_server::membership::{PlacedTransfer, PublishedDevice};
 use tokio::time::timeout;
 
 /// Time for an event loop to say which policy is in force.
@@ -19,9 +19,9 @@ pub trait MemberSource: Send + Sync + 'static {
     /// device that does not answer.
     fn details(&self) -> impl Future<Output = Vec<DeviceDetails>> + Send;
 
-    /// Returns whether a transfer that was started for a placer still runs; false if its event loop
+    /// Returns the running transfers that were started for placers; without those of a device that
     /// does not answer.
-    fn is_running(&self, started: &StartedTransfer) -> impl Future<Output = bool> + Send;
+    fn placed_transfers(&self) -> impl Future<Output = Vec<PlacedTransfer>> + Send;
 }
 
 /// Policy and budget of a device.
@@ -63,17 +63,18 @@ impl MemberSource for DaemonHandle {
         all
     }
 
-    async fn is_running(&self, started: &StartedTransfer) -> bool {
-        let vms = self.vms().configs();
-        let Some(vm) = vms.iter().find(|vm| vm.name == started.vm) else {
-            return false;
-        };
-        let snapshot = timeout(ANSWER_TIMEOUT, self.snapshot(vm.device)).await;
-        let device = snapshot.ok().and_then(Result::ok);
-        let vms = device.iter().flat_map(|device| &device.vms);
-        let mut running = vms
-            .filter(|vm| vm.name == started.vm)
-            .filter_map(|vm| vm.transfers.running);
-        running.any(|transfer| transfer.since.begun == started.begun)
+    async fn placed_transfers(&self) -> Vec<PlacedTransfer> {
+        let mut all = Vec::new();
+        for at in 0..DaemonHandle::devices(self).configs().len() {
+            let snapshot = timeout(ANSWER_TIMEOUT, self.snapshot(at)).await;
+            let device = snapshot.ok().and_then(Result::ok);
+            let vms = device.iter().flat_map(|device| &device.vms);
+            all.extend(vms.filter_map(|vm| {
+                let placed_ns = vm.transfers.running?.since.placed_ns?;
+                let vm = vm.name.clone();
+                Some(PlacedTransfer { vm, placed_ns })
+            }));
+        }
+        all
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod member;
 mod model_tests;
 mod published;
 mod records;
+mod starts;
 mod value;
 mod watch;
 
@@ -29,6 +30,7 @@ use crate::record::HostRecord;
 use client::{Failure, Members};
 use keys::{MEMBERS, RESERVATIONS, Values};
 use records::{FOLDERS, HOSTS, LEARNT, REVISION, Records, SETTINGS};
+use starts::{placement_identity, start_changes};
 use value::{LearntValue, RevisionValue, damaged, read, write};
 
 pub use watch::{EtcdWatch, WatchEvent};
@@ -312,10 +314,13 @@ impl EtcdStore {
                 .iter()
                 .map(|(key, value)| ((*key).to_owned(), value.to_vec())),
         );
+        let (starts, ended_starts) = start_changes(before, next, changes)?;
+        puts.extend(starts);
         let ended = ended_memberships(before, next);
         let deletes = deletes.into_iter().map(|key| self.key(key));
         let ended = ended.map(|host| self.key(&format!("{RESERVATIONS}{host}")));
-        let deletes: Vec<_> = deletes.chain(ended).collect();
+        let ended_starts = ended_starts.iter().map(|key| self.key(key));
+        let deletes: Vec<_> = deletes.chain(ended).chain(ended_starts).collect();
         let bytes = puts
             .iter()
             .map(|(key, value)| key.len() + self.prefix.len() + value.len());
@@ -526,9 +531,8 @@ fn concerned_hosts<'a>(
             placement,
         } => {
             let there = before.state.running(transfer).map(|it| &it.placement);
-            let goes_on = there.is_some_and(|there| {
-                (&there.host, there.begun) == (&placement.host, placement.begun)
-            });
+            let goes_on = there
+                .is_some_and(|there| placement_identity(there) == placement_identity(placement));
             (!goes_on).then_some(placement.host.as_str())
         }
         _ => None,

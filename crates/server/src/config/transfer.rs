@@ -50,13 +50,15 @@ pub fn placed_from_json(
         let due = due(&mut section, now, zone);
         let placement = section.read("placement", None, |field| claim(field).map(Some));
         section.finish();
+        let placement = placement?;
         let order = TransferOrder {
             bytes: bytes?,
             due: due?,
             replace: false,
             most: None,
+            placed_ns: placement.as_ref().map(|placement| placement.begun_ns),
         };
-        Some((order, placement?))
+        Some((order, placement))
     })
 }
 

@@ -13,6 +13,7 @@ use super::connections::{CONNECTIONS_MAX, Connections, places};
 use super::dashboard::{self, VISITORS_MAX};
 use super::error::ApiResult;
 use super::events::{Events, SubscribersMax};
+use super::recorded_starts::follow_recorded_starts;
 use super::routes;
 use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
@@ -256,6 +257,7 @@ impl Sockets {
             };
             tasks.spawn(accept(listener, name, connections, caller));
         }
+        tasks.spawn(follow_recorded_starts(api.clone()));
         tasks.spawn(async move { api.follow_schedules().await });
         tokio::select! {
             () = log_failures(&mut tasks) => {}

@@ -185,6 +185,7 @@ mod tests {
             moved: 0,
             begun,
             due: begun,
+            placed_ns: None,
         }
     }
 

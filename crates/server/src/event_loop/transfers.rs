@@ -88,6 +88,7 @@ impl Loop {
             due: transfer::to_the_millisecond(due),
             moved: 0,
             overdue: Nanos::ZERO,
+            placed_ns: order.placed_ns,
         };
         let spec = TransferSpec {
             bytes: order.bytes,
@@ -194,6 +195,7 @@ impl Loop {
                 due: transfer.due,
                 moved: transfer.moved,
                 overdue: transfer::between(transfer.due, at),
+                placed_ns: transfer.placed_ns,
             };
             let resumed = self
                 .vms
@@ -249,6 +251,7 @@ impl Loop {
             },
             late: Nanos(end.late.0.saturating_add(since.overdue.0)),
             outcome: end.outcome,
+            placed_ns: since.placed_ns,
         };
         vm.transfers.ended.count(ended.result());
         vm.transfers.last = Some(ended);

@@ -42,6 +42,7 @@ fn order(bytes: u64, due: Due) -> TransferOrder {
         due,
         replace: false,
         most: None,
+        placed_ns: None,
     }
 }
 

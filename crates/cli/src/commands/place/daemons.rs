@@ -13,7 +13,7 @@ use tidegate_core::transfers::Class;
 use tidegate_place::Request;
 
 use super::exact;
-use crate::client::{Client, read};
+use crate::client::{Client, Unanswered, read};
 
 /// Daemons reached over their control API.
 pub(super) struct Sockets;
@@ -77,7 +77,13 @@ impl Daemons for Sockets {
         // Longer than a daemon takes that waits for etcd and other changes: a start whose placement
         // is removed while it is under way would have to be found and cancelled.
         let answer = client(socket)?.change_slowly(Method::PUT, &path, &order);
-        answer.map(drop).map_err(unavailable)
+        answer.map(drop).map_err(|error| {
+            if error.is::<Unanswered>() {
+                DaemonError::Unanswered(Box::new(Carried(error)))
+            } else {
+                unavailable(error)
+            }
+        })
     }
 }
 
@@ -129,7 +135,9 @@ impl std::error::Error for Carried {}
 
 /// Returns the client's error that was carried through the driver.
 pub(super) fn unpack(error: DaemonError) -> anyhow::Error {
-    let (DaemonError::Unavailable(source) | DaemonError::Failed(source)) = error;
+    let (DaemonError::Unavailable(source)
+    | DaemonError::Unanswered(source)
+    | DaemonError::Failed(source)) = error;
     match source.downcast::<Carried>() {
         Ok(carried) => carried.0,
         Err(other) => anyhow::anyhow!("{other}"),

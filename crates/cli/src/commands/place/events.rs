@@ -18,12 +18,23 @@ pub(super) fn text(event: &ClusterEvent) -> String {
                 Started::NotAsked => String::new(),
                 Started::Yes => ", and is started there".to_owned(),
                 Started::Failed(error) => format!("; starting it there failed: {error}"),
+                Started::LeftToDaemon(error) => {
+                    format!("; its daemon has not started it yet, and tries again: {error}")
+                }
             };
             format!("{transfer} goes to host {host} after {after}, I/O class {class}{started}")
         }
         ClusterEvent::NotStarted { transfer } => format!(
             "{transfer} is placed, but neither started nor removed again: \
              `tidegate place end {transfer}`"
+        ),
+        ClusterEvent::StartLeftToDaemon {
+            transfer,
+            host,
+            why,
+        } => format!(
+            "{transfer} stays on host {host}, whose daemon starts it unless it runs already: \
+             {why}; `tidegate place end {transfer}` ends it"
         ),
         ClusterEvent::Discarded { transfer } => {
             format!("{transfer} waited until its deadline and is discarded")

@@ -2,11 +2,14 @@
 //!
 //! Two placers place a transfer each on one host, have the daemon start it, and an operator ends
 //! the first placement. Between any two steps the lease of the daemon is lost, the daemon registers
-//! again, a VM is promised more, or its reservation is published. The host has room for one
-//! transfer, or for the VM.
+//! again, a VM is promised more, its reservation is published, or a placer dies before it has sent
+//! the start; the daemon carries out recorded starts meanwhile. The host has room for one transfer,
+//! or for the VM.
 //!
 //! ```text
-//!   placer: load, decide --> commit --> [daemon: check, begin, check again]
+//!   placer: load, decide --> commit with start --> [daemon: check, begin, check again]
+//!                                |
+//!   daemon: recorded start ------+---------------> [check, begin, check again]
 //! ```
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -29,6 +32,10 @@ struct Rules {
     checks_again: bool,
     /// The daemon compares what its VMs have reserved with what the placement was decided on.
     compares_vms: bool,
+    /// A commit records the start, which stays until the transfer has begun or the placement ends.
+    records_start: bool,
+    /// The daemon leaves a transfer that has begun for the same placement as it is.
+    knows_begun: bool,
 }
 
 const FENCE: Rules = Rules {
@@ -37,6 +44,8 @@ const FENCE: Rules = Rules {
     checks: true,
     checks_again: true,
     compares_vms: true,
+    records_start: true,
+    knows_begun: true,
 };
 
 /// State that a placer has loaded.
@@ -100,7 +109,14 @@ struct World {
     /// Sum that the VMs have reserved.
     vms: u8,
     running: [Option<u8>; 2],
-    placers: [Placer; 2],
+    /// Recorded starts: placement, and sum of reservations that it was decided on.
+    owed: [Option<(u8, u8)>; 2],
+    /// Placement of each transfer that has begun at some time.
+    begun: [Option<u8>; 2],
+    /// Times that each transfer's present placement has begun.
+    beginnings: [u8; 2],
+    /// Phases of the placers, and after them of the daemon's own starts of the same transfers.
+    placers: [Placer; 4],
     ender: Ender,
     /// Sum beyond the room that a VM has caused which came after a start.
     excess: u8,
@@ -119,6 +135,10 @@ enum Step {
     Check(usize),
     Begin(usize),
     CheckAgain(usize),
+    /// A placer ends before it has sent the start.
+    Die(usize),
+    /// The daemon finds the recorded start of a transfer.
+    Recover(usize),
     AskForEnd,
     End,
     LoseLease,
@@ -141,13 +161,27 @@ impl World {
         there.count() as u8 + self.reserved
     }
 
-    /// Refuses a start: the placer removes its placement, if it is still that one.
+    /// Refuses a start: the placer removes its placement, if it is still that one. The daemon's own
+    /// start is tried again later.
     fn refuse(&mut self, placer: usize, id: u8) {
-        if self.placed[placer] == Some(id) {
-            self.placed[placer] = None;
-            self.revision += 1;
+        if placer < 2 && self.placed[placer] == Some(id) {
+            self.end_placement(placer);
         }
         self.placers[placer] = Placer::Ended;
+    }
+
+    fn end_placement(&mut self, transfer: usize) {
+        self.placed[transfer] = None;
+        self.owed[transfer] = None;
+        self.revision += 1;
+    }
+
+    /// Returns the beginning of the daemon's own start of a transfer, if one is recorded.
+    fn recovery(&self, transfer: usize) -> Option<Placer> {
+        let is_idle = self.placers[transfer + 2] == Placer::Ended;
+        let is_member = self.member == Some(self.own);
+        let (id, reserved) = self.owed[transfer].filter(|_| is_idle && is_member)?;
+        Some(Placer::Starting { id, reserved })
     }
 
     fn publish(&mut self) {
@@ -156,7 +190,7 @@ impl World {
     }
 
     fn is_settled(&self) -> bool {
-        let begun = |placer: &Placer| matches!(placer, Placer::Begun { .. });
+        let begun = |phase: &Placer| matches!(phase, Placer::Begun { .. });
         !self.placers.iter().any(begun)
     }
 }
@@ -179,6 +213,10 @@ impl Fence {
         world.revision += 1;
         let id = world.revision;
         world.placed[placer] = Some(id);
+        world.beginnings[placer] = 0;
+        if self.0.records_start {
+            world.owed[placer] = Some((id, loaded.reserved));
+        }
         world.overfilled |= world.placed.iter().flatten().count() as u8 + world.reserved > ROOM;
         world.placed_on_lost |= world.member.is_none();
         world.placers[placer] = Placer::Starting {
@@ -187,12 +225,13 @@ impl Fence {
         };
     }
 
-    /// Carries out a step of the daemon for a placer's start.
+    /// Carries out a step of the daemon for a start, that of a placer or its own.
     fn start(&self, world: &mut World, placer: usize) {
         let is_member = world.member == Some(world.own);
+        let transfer = placer % 2;
         match world.placers[placer] {
             Placer::Starting { id, reserved } => {
-                let stands = is_member && world.placed[placer] == Some(id);
+                let stands = is_member && world.placed[transfer] == Some(id);
                 if stands || !self.0.checks {
                     world.placers[placer] = Placer::Checked { id, reserved };
                 } else {
@@ -200,10 +239,15 @@ impl Fence {
                 }
             }
             Placer::Checked { id, reserved } => {
-                if self.0.compares_vms && world.vms > reserved {
-                    return world.refuse(placer, id);
+                let has_begun = self.0.knows_begun && world.begun[transfer] == Some(id);
+                if !has_begun {
+                    if self.0.compares_vms && world.vms > reserved {
+                        return world.refuse(placer, id);
+                    }
+                    world.running[transfer] = Some(id);
+                    world.begun[transfer] = Some(id);
+                    world.beginnings[transfer] += 1;
                 }
-                world.running[placer] = Some(id);
                 world.placers[placer] = if self.0.checks_again {
                     Placer::Begun { id }
                 } else {
@@ -213,8 +257,10 @@ impl Fence {
             Placer::Begun { id } => {
                 // A daemon that cannot ask lets the transfer go on: later sessions count it.
                 world.unconfirmed |= !is_member;
-                if is_member && world.placed[placer] != Some(id) {
-                    world.running[placer] = None;
+                if is_member && world.placed[transfer] != Some(id) {
+                    world.running[transfer] = None;
+                } else if is_member {
+                    world.owed[transfer] = None;
                 }
                 world.placers[placer] = Placer::Ended;
             }
@@ -237,7 +283,15 @@ impl Model for Fence {
             own: 0,
             vms: 0,
             running: [None; 2],
-            placers: [Placer::Undecided { restarts: 0 }; 2],
+            owed: [None; 2],
+            begun: [None; 2],
+            beginnings: [0; 2],
+            placers: [
+                Placer::Undecided { restarts: 0 },
+                Placer::Undecided { restarts: 0 },
+                Placer::Ended,
+                Placer::Ended,
+            ],
             ender: Ender::Idle,
             excess: 0,
             unconfirmed: false,
@@ -257,6 +311,8 @@ impl Model for Fence {
                 Placer::Ended => None,
             });
         }
+        steps.extend([0, 1].map(Step::Die));
+        steps.extend([0, 1].map(Step::Recover));
         steps.extend([
             Step::AskForEnd,
             Step::End,
@@ -294,6 +350,13 @@ impl Model for Fence {
             Step::Check(placer) | Step::Begin(placer) | Step::CheckAgain(placer) => {
                 self.start(&mut next, placer);
             }
+            Step::Die(placer) => {
+                let Placer::Starting { .. } = world.placers[placer] else {
+                    return None;
+                };
+                next.placers[placer] = Placer::Ended;
+            }
+            Step::Recover(transfer) => next.placers[transfer + 2] = world.recovery(transfer)?,
             Step::AskForEnd => {
                 let is_to_end = world.ender == Ender::Idle && world.placed[0].is_some();
                 // A transfer that runs is its daemon's to end.
@@ -309,8 +372,7 @@ impl Model for Fence {
                 };
                 next.ender = Ender::Ended;
                 if world.revision == revision {
-                    next.placed[0] = None;
-                    next.revision += 1;
+                    next.end_placement(0);
                 }
             }
             Step::LoseLease => next.member = None,
@@ -339,6 +401,17 @@ impl Model for Fence {
             }),
             Property::always(PLACEMENTS_FIT, |_, world: &World| !world.overfilled),
             Property::always(NONE_ON_LOST, |_, world: &World| !world.placed_on_lost),
+            Property::always(NONE_LOST, |_, world: &World| {
+                let (placed, is_ended) = (world.placed[0], world.placers[0] == Placer::Ended);
+                let is_lost = |id| world.begun[0] != Some(id) && world.owed[0].is_none();
+                !(is_ended && placed.is_some_and(is_lost))
+            }),
+            Property::always(BEGUN_ONCE, |_, world: &World| {
+                world.beginnings.iter().all(|times| *times <= 1)
+            }),
+            Property::sometimes(WITHOUT_PLACER, |_, world: &World| {
+                world.running[0].is_some() && world.placers[2] != Placer::Ended
+            }),
             Property::sometimes(SECOND_RUNS, |_, world: &World| {
                 world.ender == Ender::Ended && world.running[1].is_some()
             }),
@@ -352,6 +425,9 @@ impl Model for Fence {
 const STARTS_FIT: &str = "transfers are started beside what VMs have reserved";
 const PLACEMENTS_FIT: &str = "placements fit beside what was published";
 const NONE_ON_LOST: &str = "nothing is placed on a host without a daemon";
+const NONE_LOST: &str = "a placement that its placer has left has begun, or its start is recorded";
+const BEGUN_ONCE: &str = "a placement begins once";
+const WITHOUT_PLACER: &str = "the daemon starts a transfer by itself";
 const SECOND_RUNS: &str = "the second transfer runs in place of the first";
 const AFTER_LOSS: &str = "a daemon that was lost starts transfers again";
 
@@ -364,7 +440,7 @@ fn no_order_of_steps_overfills_a_host_beside_its_vms() {
 
 #[test]
 fn each_broken_rule_is_found() {
-    let faults: [(Rules, &str); 5] = [
+    let faults: [(Rules, &str); 7] = [
         (
             Rules {
                 compares_reservation: false,
@@ -400,6 +476,20 @@ fn each_broken_rule_is_found() {
                 ..FENCE
             },
             STARTS_FIT,
+        ),
+        (
+            Rules {
+                records_start: false,
+                ..FENCE
+            },
+            NONE_LOST,
+        ),
+        (
+            Rules {
+                knows_begun: false,
+                ..FENCE
+            },
+            BEGUN_ONCE,
         ),
     ];
     for (rules, found) in faults {

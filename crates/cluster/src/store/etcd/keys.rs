@@ -1,4 +1,4 @@
-//! Folders of keys that daemons write, and values by key.
+//! Folders of keys that are no records of the state, and values by key.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,10 @@ use std::collections::BTreeMap;
 pub(super) const MEMBERS: &str = "members/";
 /// Folder of standing reservations, which daemons write.
 pub(super) const RESERVATIONS: &str = "reservations/";
+
+/// Folder of starts that daemons owe, by host and transfer. Commits put them with placements, and
+/// daemons delete them.
+pub(super) const STARTS: &str = "starts/";
 
 /// Values by key, without the prefix of the store.
 pub(super) type Values = BTreeMap<String, Vec<u8>>;

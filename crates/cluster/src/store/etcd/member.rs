@@ -14,13 +14,15 @@ use etcd_client::{
 use tidegate_api::cluster::PlacementClaim;
 
 use super::client::{Failure, Members};
-use super::keys::{MEMBERS, RESERVATIONS};
+use super::keys::{MEMBERS, RESERVATIONS, STARTS};
 use super::records::{HOSTS, PLACEMENTS};
+use super::starts::start_key;
 use super::value::{HostValue, PlacementValue, read, write};
 use super::{ANSWER_BYTES, Answer, EtcdOptions};
 use crate::store::StoreError;
 
 pub(crate) use super::published::{MemberDeviceValue, MemberValue, ReservationValue};
+pub(crate) use super::starts::StartValue;
 
 /// Access of one host's daemon to its keys.
 pub(crate) struct MemberStore {
@@ -65,12 +67,23 @@ pub(crate) enum Written {
 
 /// Result of the check of a placement.
 pub(crate) enum Checked {
-    /// The placement stands, and the host takes transfers.
-    Stands,
-    /// The placement cannot be started; the reason.
+    /// The placement stands, and the host takes transfers. Its start, if there is a record of it.
+    Stands(Option<OwedStart>),
+    /// The placement has ended; the reason.
+    Ended(String),
+    /// The host takes no transfers; the reason.
     Refused(String),
     /// Registration that is another daemon's, or gone.
     NotOurs,
+}
+
+/// Start that the daemon owes.
+pub(crate) struct OwedStart {
+    /// Name of the VM, and of the transfer.
+    pub(crate) vm: String,
+    pub(crate) value: StartValue,
+    /// Revision of etcd at which it was put.
+    put_at: i64,
 }
 
 /// Placements on a host, and whether the cluster has the host.
@@ -323,30 +336,26 @@ impl MemberStore {
         let ours = Compare::create_revision(self.key(), CompareOp::Equal, held.created_at);
         let placement_key = format!("{}{PLACEMENTS}{vm}", self.prefix);
         let host_key = self.own(HOSTS);
-        let gets = [
-            TxnOp::get(placement_key.as_str(), None),
-            TxnOp::get(host_key.as_str(), None),
-        ];
+        let start_key = format!("{}{}", self.prefix, start_key(&self.host, vm));
+        let gets = [&placement_key, &host_key, &start_key];
+        let gets = gets.map(|key| TxnOp::get(key.as_str(), None));
         let transaction = Txn::new().when([ours]).and_then(gets);
         let answer = self.transact(&transaction).await?;
         let Some(answer) = answer.filter(|answer| answer.succeeded) else {
             return Ok(Checked::NotOurs);
         };
         let pairs = kvs(&answer);
-        let value = |key: &str| {
-            let mut all = pairs.iter();
-            all.find(|pair| pair.key() == key.as_bytes())
-                .map(KeyValue::value)
-        };
+        let pair = |key: &str| pairs.iter().find(|pair| pair.key() == key.as_bytes());
+        let value = |key: &str| pair(key).map(KeyValue::value);
         let Some(placement) = value(&placement_key) else {
-            return Ok(Checked::Refused(format!(
+            return Ok(Checked::Ended(format!(
                 "the placement of {vm:?} on host {:?} has ended; place the transfer again",
                 self.host
             )));
         };
         let placement = read::<PlacementValue>(&placement_key, placement)?.into_record();
         if placement.host != self.host || placement.begun.0 != claim.begun_ns {
-            return Ok(Checked::Refused(format!(
+            return Ok(Checked::Ended(format!(
                 "the placement of {vm:?} on host {:?} has ended, and another one has followed on \
                  host {:?}",
                 self.host, placement.host
@@ -366,7 +375,59 @@ impl MemberStore {
                 self.host, self.host
             )));
         }
-        Ok(Checked::Stands)
+        let start = pair(&start_key).and_then(|pair| self.owed_start(vm, pair));
+        let is_of_placement = |start: &OwedStart| start.value.begun_ns == claim.begun_ns;
+        Ok(Checked::Stands(start.filter(is_of_placement)))
+    }
+
+    /// Returns the starts that the daemon owes. Values that are not understood are left out, and
+    /// logged: the placements stand, and operators see that the transfers do not run.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub(crate) async fn owed_starts(&self) -> Result<Vec<OwedStart>, StoreError> {
+        let folder = format!("{}{STARTS}{}/", self.prefix, self.host);
+        let found = self.call(async |client| {
+            let mut client = client.kv_client().max_decoding_message_size(ANSWER_BYTES);
+            let below = GetOptions::new().with_prefix();
+            client.get(folder.as_str(), Some(below)).await
+        });
+        let found = found.await?;
+        let owed = found.kvs().iter().filter_map(|pair| {
+            let vm = pair.key().strip_prefix(folder.as_bytes())?;
+            self.owed_start(&String::from_utf8_lossy(vm), pair)
+        });
+        Ok(owed.collect())
+    }
+
+    /// Reads a start; `None` if it is another host's, whose name begins as this one's, or is not
+    /// understood.
+    fn owed_start(&self, vm: &str, pair: &KeyValue) -> Option<OwedStart> {
+        let key = String::from_utf8_lossy(pair.key());
+        match read::<StartValue>(&key, pair.value()) {
+            Ok(value) if value.host == self.host => Some(OwedStart {
+                vm: vm.to_owned(),
+                value,
+                put_at: pair.mod_revision(),
+            }),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::warn!("a start that a placer has recorded is not understood: {error}");
+                None
+            }
+        }
+    }
+
+    /// Deletes a start, unless it was put again.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses.
+    pub(crate) async fn settle(&self, start: &OwedStart) -> Result<(), StoreError> {
+        let key = format!("{}{}", self.prefix, start_key(&self.host, &start.vm));
+        let is_unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, start.put_at);
+        let delete = TxnOp::delete(key, None);
+        let transaction = Txn::new().when([is_unchanged]).and_then([delete]);
+        self.transact(&transaction).await.map(drop)
     }
 
     /// Ends a registration in order, so that placers know at once. The reservation stays.

@@ -9,9 +9,9 @@ use tidegate_cluster::joining::{DeviceDetails, MemberOptions, MemberSource, Memb
 use tidegate_cluster::store::{
     ClusterStore, EtcdOptions, EtcdStore, EtcdUser, Revision, Snapshot, StoreError,
 };
-use tidegate_cluster::{Change, Membership as Record};
+use tidegate_cluster::{Change, Membership as Record, Transfer};
 use tidegate_server::membership::{
-    HandedMembership, Membership, PublishedDevice, StartRefusal, StartedTransfer,
+    HandedMembership, Membership, PlacedTransfer, PublishedDevice, StartRefusal,
 };
 
 use super::server::{Server, is_installed};
@@ -45,8 +45,8 @@ impl MemberSource for Source {
         }]
     }
 
-    async fn is_running(&self, _: &StartedTransfer) -> bool {
-        true
+    async fn placed_transfers(&self) -> Vec<PlacedTransfer> {
+        Vec::new()
     }
 }
 
@@ -91,19 +91,26 @@ impl Daemon {
         *self.source.0.lock().expect("no panic") = bytes_per_s;
     }
 
-    fn check(&self, vm: &str, begun_ns: u64) -> Result<(), StartRefusal> {
-        let claim = PlacementClaim {
+    fn claim(&self, begun_ns: u64) -> PlacementClaim {
+        PlacementClaim {
             host: self.membership.host().to_owned(),
             begun_ns,
             reserved_bytes_per_s: 0,
             device: None,
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let runtime = runtime.expect("a runtime");
-        runtime.block_on(self.membership.check_start(vm, &claim))
+        }
     }
+
+    fn check(&self, vm: &str, begun_ns: u64) -> Result<(), StartRefusal> {
+        let claim = self.claim(begun_ns);
+        block_on(self.membership.check_start(vm, &claim))
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(future)
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -395,6 +402,73 @@ fn a_start_is_confirmed_for_the_placement_that_stands_and_no_other() {
     commit(&[Change::DeleteTransfer("x".to_owned())]);
     assert!(refused(6).contains("has ended"));
     assert_eq!(daemon.membership.status().refused_starts, 4);
+    daemon.thread.leave();
+}
+
+/// Returns a transfer that its daemon is to start.
+fn to_start(name: &str) -> Change {
+    match transfer(name) {
+        Change::PutTransfer(transfer) => Change::PutTransfer(Transfer {
+            start: true,
+            ..transfer
+        }),
+        other => other,
+    }
+}
+
+#[test]
+fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
+    if !is_installed() {
+        return;
+    }
+    let (server, store, options) = cluster();
+    let prefix = options.prefix.clone();
+    let starts = || {
+        let folder = format!("{prefix}starts/");
+        let shown = server.etcdctl(&["get", "--prefix", &folder, "--keys-only"]);
+        let keys = shown.lines().filter_map(|line| line.strip_prefix(&folder));
+        keys.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let commit = |changes: &[Change]| {
+        let revision = snapshot(&store).revision;
+        store.commit(revision, changes).expect("stored");
+    };
+    // The daemon of this host has never joined: nobody would look.
+    commit(&[to_start("before"), place("before", "a")]);
+    assert_eq!(starts(), [""; 0]);
+    let daemon = Daemon::start(options, "a");
+    daemon.await_state(MembershipState::Joined);
+    let mut asked = daemon.membership.take_starts().expect("the first");
+    commit(&[transfer("quiet"), place("quiet", "a")]);
+    commit(&[to_start("ends"), place("ends", "a")]);
+    commit(&[Change::DeleteTransfer("ends".to_owned())]);
+    commit(&[to_start("x"), place("x", "a")]);
+    // Of a placement that has ended without its start, and of a host whose name goes on.
+    let value = |host: &str| {
+        format!(r#"{{"schema":1,"host":"{host}","begun_ns":9,"bytes":1,"deadline_ns":1,"#,)
+            + r#""reserved_bytes_per_s":0,"device":null}"#
+    };
+    let other = format!("{prefix}starts/a/b/x");
+    server.etcdctl(&["put", &format!("{prefix}starts/a/gone"), &value("a")]);
+    server.etcdctl(&["put", &other, &value("a/b")]);
+    let start = loop {
+        let start = asked.blocking_recv().expect("the daemon looks");
+        // The commit that ended it may be seen between the look and the check.
+        if start.vm == "x" {
+            break start;
+        }
+    };
+    assert_eq!((start.bytes, start.deadline.0), (600, 9_000_000_000));
+    assert_eq!(start.claim, daemon.claim(6));
+    until("the others are gone", || starts() == ["a/b/x", "a/x"]);
+    let begun = block_on(daemon.membership.check_begun("x", &daemon.claim(6)));
+    assert_eq!(begun, Ok(()));
+    start.reply.send(Ok(())).expect("awaited");
+    assert_eq!(starts(), ["a/b/x"]);
+    // A record that is not moved by a commit stays, also if others are.
+    commit(&[to_start("y"), place("y", "a")]);
+    commit(&[Change::DeleteTransfer("x".to_owned())]);
+    assert_eq!(starts(), ["a/b/x", "a/y"]);
     daemon.thread.leave();
 }
 

@@ -1,11 +1,14 @@
-//! Transfers that a cluster has placed: checked before they begin, and once more after that.
+//! Transfers that a cluster has placed: checked before they begin, and once more after that; and
+//! those that placers have recorded without being able to ask.
 
 use std::time::{Duration, Instant};
 
+use tidegate_api::cluster::PlacementClaim;
 use tidegate_core::objective::Rate;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
+use crate::control::recorded_starts::follow_recorded_starts;
 use crate::membership::{HandedMembership, Membership, StartCheck, StartRefusal};
 
 const JOB: &str = "/v1/vms/oltp/job";
@@ -224,4 +227,89 @@ async fn a_lease_that_ends_before_the_beginning_refuses_the_start() {
     let (status, refused) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
     assert!(!running(&plane));
+}
+
+/// Returns the API of a daemon that is registered as host `a`, which carries out recorded starts,
+/// and the checks it has made: whether the transfer had begun.
+fn with_recorded_starts() -> (Pretended, Arc<Membership>, mpsc::UnboundedReceiver<bool>) {
+    let plane = joined_as_a();
+    let mut checks = taken_checks(&plane);
+    let (made, checked) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(check) = checks.recv().await {
+            let _ = made.send(check.has_begun);
+            let _ = check.reply.send(Ok(()));
+        }
+    });
+    let api = Api::new(plane.clone(), Clock::system());
+    tokio::spawn(follow_recorded_starts(api));
+    let membership = plane.membership.clone().expect("joined");
+    (plane, membership, checked)
+}
+
+/// Returns the claim of a placement that was made so many seconds ago.
+fn placed_ago(seconds: i64) -> PlacementClaim {
+    let now = Clock::system().now().as_nanosecond();
+    PlacementClaim {
+        host: "a".to_owned(),
+        begun_ns: u64::try_from(now).expect("after 1970") - seconds as u64 * 1_000_000_000,
+        reserved_bytes_per_s: u64::MAX,
+        device: None,
+    }
+}
+
+const HOUR: Nanos = Nanos::from_secs(3600);
+
+#[tokio::test(start_paused = true)]
+async fn a_recorded_start_is_carried_out_once_and_is_due_when_it_was_placed_for() {
+    let (plane, membership, mut checked) = with_recorded_starts();
+    let claim = placed_ago(1800);
+    let start = || membership.start_recorded("oltp", 1_000_000_000, HOUR, claim.clone());
+    assert_eq!(start().await, Ok(()));
+    let (_, shown) = ask(&plane, "GET", JOB, "").await;
+    assert_eq!(shown["job"]["size_bytes"], 1_000_000_000, "{shown}");
+    let left = shown["job"]["due_in_s"].as_f64().expect("seconds");
+    assert!((1790.0..=1800.0).contains(&left), "{left}");
+    // The first check and the second, which says that the transfer has begun.
+    assert_eq!(
+        (checked.recv().await, checked.recv().await),
+        (Some(false), Some(true))
+    );
+    // As if the answer was lost, or the placer asks at the same time.
+    assert_eq!(start().await, Ok(()));
+    let body = json!({ "size": "1 GB", "deadline": "1 h", "placement": claim }).to_string();
+    let (status, begun) = ask(&plane, "PUT", JOB, &body).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    let begun_times = plane.with(|devices| {
+        let vms = devices.iter().flat_map(|device| &device.vms);
+        vms.map(|vm| vm.transfers.ended.total()).sum::<u64>()
+    });
+    assert_eq!(begun_times, 0, "one was replaced");
+    // It has been cancelled, so it must not come back.
+    let (status, _) = ask(&plane, "DELETE", JOB, "").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(start().await, Ok(()));
+    assert!(!running(&plane));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recorded_start_is_refused_where_it_cannot_be_carried_out() {
+    let (plane, membership, _checked) = with_recorded_starts();
+    let late = membership.start_recorded("oltp", 1, HOUR, placed_ago(3600));
+    let refused = late.await.expect_err("late");
+    assert!(
+        refused.is_final && refused.why.contains("deadline passed"),
+        "{refused:?}"
+    );
+    let unknown = membership.start_recorded("nobody", 1, HOUR, placed_ago(1));
+    let refused = unknown.await.expect_err("no such VM");
+    assert!(refused.is_final, "{refused:?}");
+    let own = json!({ "size": "3 GB", "deadline": "1 h" }).to_string();
+    let (status, begun) = ask(&plane, "PUT", JOB, &own).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    let beside = membership.start_recorded("oltp", 1, HOUR, placed_ago(1));
+    let refused = beside.await.expect_err("the operator's runs");
+    assert!(refused.is_final, "{refused:?}");
+    let (_, shown) = ask(&plane, "GET", JOB, "").await;
+    assert_eq!(shown["job"]["size_bytes"], 3_000_000_000_u64, "{shown}");
 }

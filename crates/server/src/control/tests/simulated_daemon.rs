@@ -150,6 +150,7 @@ pub(super) fn running_transfer(bytes: u64, deadline: Nanos, at: Timestamp) -> Ru
             due: after(at, deadline),
             moved: 0,
             overdue: Nanos::ZERO,
+            placed_ns: None,
         },
         status: TransferStatus {
             transfer,
@@ -180,6 +181,7 @@ pub(super) fn ended_transfer(
         early: Nanos::ZERO,
         late,
         outcome,
+        placed_ns: transfer.since.placed_ns,
     }
 }
 
@@ -472,7 +474,8 @@ impl Loops for Pretended {
             Due::Tolerance(_) => return Err(CommandError::Unmeasured.into()),
         };
         CommandError::check_transfer(&order, deadline)?;
-        let transfer = running_transfer(order.bytes, deadline, at);
+        let mut transfer = running_transfer(order.bytes, deadline, at);
+        transfer.since.placed_ns = order.placed_ns;
         Ok(self.change(vm, |vm| vm.transfers.running = Some(transfer)))
     }
 

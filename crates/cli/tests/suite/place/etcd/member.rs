@@ -354,3 +354,65 @@ fn a_daemon_that_takes_over_keeps_the_registration() {
     );
     member.stop();
 }
+
+#[test]
+fn a_start_whose_placer_or_daemon_was_killed_is_carried_out_once() {
+    if !is_installed() {
+        return;
+    }
+    let mut member = Member::new(Server::start());
+    let config = member.site.file("t.toml");
+    let text = std::fs::read_to_string(&config).expect("readable");
+    let stored = format!("[store]\npath = \"store.redb\"\n{text}");
+    std::fs::write(&config, stored).expect("writable");
+    member.serve();
+    member.await_state("joined");
+    // Placed and recorded, and then the placer is killed.
+    let placed = member.run(&[
+        "place",
+        "job",
+        "dss",
+        "--size",
+        "1 GB",
+        "--deadline",
+        "1 h",
+        "--hosts",
+        "live.toml",
+    ]);
+    assert!(placed.status.success(), "{}", stderr(&placed));
+    let get = |key: &str| {
+        let words = ["get", key, "--print-value-only"];
+        member.server.etcdctl(&words).trim().to_owned()
+    };
+    let placement: Value = serde_json::from_str(&get("/cli/placements/dss")).expect("JSON");
+    let start = json!({
+        "schema": 1, "host": "a", "begun_ns": placement["begun_ns"], "bytes": 1_000_000_000,
+        "deadline_ns": 3_600_000_000_000_u64, "reserved_bytes_per_s": 10_000_000, "device": null,
+    });
+    let record = || {
+        let words = ["put", "/cli/starts/a/dss", &start.to_string()];
+        member.server.etcdctl(&words);
+    };
+    let job = |member: &Member| {
+        let (_, body) = member.ask("GET", "/v1/vms/dss/job", "");
+        let transfers: Value = serde_json::from_str(&body).expect("JSON");
+        transfers["job"].clone()
+    };
+    record();
+    member.until("it runs", || !job(&member).is_null());
+    member.until("the record is gone", || get("/cli/starts/a/dss").is_empty());
+    let begun = job(&member)["begun"].clone();
+    assert!(begun.is_string(), "{begun}");
+    // As if the daemon was killed between the beginning and the removal of the record.
+    record();
+    member.kill();
+    member.serve();
+    member.until("the record is gone", || {
+        member
+            .server
+            .etcdctl(&["get", "/cli/starts/a/dss", "--print-value-only"])
+            .trim()
+            .is_empty()
+    });
+    assert_eq!(job(&member)["begun"], begun, "another one was started");
+}

@@ -1,0 +1,121 @@
+//! Starts that daemons owe: `starts/HOST/TRANSFER`.
+//!
+//! A commit that places a transfer to be started on a daemon that has joined puts the start with
+//! it, so that the start is not lost with the placer, the daemon or the connection between them.
+//! The daemon deletes it once the transfer has begun; a commit that ends the placement, too.
+
+use serde::{Deserialize, Serialize};
+use tidegate_api::cluster::PlacementClaim;
+use tidegate_core::time::Nanos;
+
+use super::keys::{STARTS, Values};
+use super::records::Records;
+use super::value::{SCHEMA, write};
+use crate::change::Change;
+use crate::record::{Placement, RunningTransfer};
+use crate::state::ClusterState;
+use crate::store::StoreError;
+
+/// Value of `starts/HOST/TRANSFER`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartValue {
+    schema: u32,
+    /// Name of the host, which with slashes in it cannot be told by the key.
+    pub(crate) host: String,
+    /// Time of the placement.
+    pub(crate) begun_ns: u64,
+    bytes: u64,
+    /// From the time of the placement on.
+    deadline_ns: u64,
+    reserved_bytes_per_s: u64,
+    device: Option<String>,
+}
+
+impl StartValue {
+    /// Creates the value of a placed transfer; `None` if no daemon is to start it, or one that has
+    /// never joined.
+    fn of(running: &RunningTransfer, state: &ClusterState) -> Option<StartValue> {
+        let host = &running.placement.host;
+        if !running.transfer.start || !state.memberships.contains_key(host) {
+            return None;
+        }
+        let record = &state.hosts[state.host(host)?.0];
+        Some(StartValue {
+            schema: SCHEMA,
+            host: host.clone(),
+            begun_ns: running.placement.begun.0,
+            bytes: running.transfer.bytes,
+            deadline_ns: running.transfer.deadline.0,
+            reserved_bytes_per_s: state.reserved(record),
+            device: record.device.clone(),
+        })
+    }
+
+    /// Size of the transfer.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Deadline, from the time of the placement on.
+    pub(crate) fn deadline(&self) -> Nanos {
+        Nanos(self.deadline_ns)
+    }
+
+    /// Returns the placement as a placer claims it.
+    pub(crate) fn claim(&self) -> PlacementClaim {
+        PlacementClaim {
+            host: self.host.clone(),
+            begun_ns: self.begun_ns,
+            reserved_bytes_per_s: self.reserved_bytes_per_s,
+            device: self.device.clone(),
+        }
+    }
+}
+
+/// Returns the key of a start, without the prefix.
+pub(super) fn start_key(host: &str, transfer: &str) -> String {
+    format!("{STARTS}{host}/{transfer}")
+}
+
+/// Returns the starts that a commit puts, by key, and the keys that it deletes.
+///
+/// # Errors
+/// None: the values can be written.
+pub(super) fn start_changes(
+    before: &Records,
+    next: &Records,
+    changes: &[Change],
+) -> Result<(Values, Vec<String>), StoreError> {
+    let (mut puts, mut deletes) = (Values::new(), Vec::new());
+    for change in changes {
+        let name = match change {
+            Change::PutPlacement { transfer, .. }
+            | Change::DeletePlacement { transfer }
+            | Change::DeleteTransfer(transfer) => transfer,
+            _ => continue,
+        };
+        let was = before.state.running(name);
+        let is = next.state.running(name);
+        let identity = |it: &RunningTransfer| placement_identity(&it.placement);
+        if was.map(identity) == is.map(identity) {
+            continue;
+        }
+        if let Some(was) = was.filter(|was| was.transfer.start) {
+            deletes.push(start_key(&was.placement.host, name));
+        }
+        if let Some(value) = is.and_then(|is| StartValue::of(is, &next.state)) {
+            puts.insert(start_key(&value.host, name), write(&value)?);
+        }
+    }
+    // A transaction may change a key only once.
+    deletes.retain(|key| !puts.contains_key(key));
+    deletes.sort_unstable();
+    deletes.dedup();
+    Ok((puts, deletes))
+}
+
+/// Returns what tells a placement from others of the transfer: its host and time.
+pub(super) fn placement_identity(placement: &Placement) -> (String, Nanos) {
+    (placement.host.clone(), placement.begun)
+}

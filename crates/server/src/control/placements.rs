@@ -1,0 +1,190 @@
+//! Checks of the transfers that a cluster has placed.
+//!
+//! Each start is checked against etcd before the transfer begins, and once more after it: a
+//! placement that another session ends in between would run without anyone counting it.
+//!
+//! ```text
+//!   placer: PUT /v1/vms/NAME/job ----------+
+//!                                          +--> check --> begin --> check again, or cancel
+//!   recorded starts (`recorded_starts`) ---+
+//! ```
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use tidegate_api::cluster::PlacementClaim;
+use tokio::task::JoinHandle;
+
+use super::Api;
+use super::error::{ApiError, ApiResult};
+use super::handlers::in_time;
+use super::plane::Plane;
+use crate::command::VmSnapshot;
+use crate::feasibility;
+use crate::membership::{Membership, StartRefusal};
+use crate::transfer;
+
+/// Second check of a placement, under way in a task of its own, because the client may hang up.
+pub(super) type SecondCheck = JoinHandle<ApiResult<()>>;
+
+/// Placements that a daemon which has joined a cluster is asked to start.
+#[derive(Clone)]
+pub(super) struct Placements<P> {
+    api: Api<P>,
+    membership: Arc<Membership>,
+}
+
+impl<P: Plane> Placements<P> {
+    /// Returns those of a daemon.
+    ///
+    /// # Errors
+    /// 409 if it has joined no cluster.
+    pub(super) fn of(api: &Api<P>, vm: &str) -> ApiResult<Placements<P>> {
+        let membership = api.plane.membership().ok_or_else(|| {
+            let what = "this daemon has joined no cluster: its configuration has no [cluster]";
+            ApiError::new(StatusCode::CONFLICT, what, vm)
+        })?;
+        let api = api.clone();
+        Ok(Placements { api, membership })
+    }
+
+    /// Has etcd confirm a placement.
+    ///
+    /// # Errors
+    /// 409 if it is not one of this host's, 503 if it cannot be confirmed at present.
+    pub(super) async fn check(&self, vm: &str, claim: &PlacementClaim) -> ApiResult<()> {
+        let checked = self.membership.check_start(vm, claim).await;
+        checked.map_err(|refusal| {
+            tracing::info!(vm, "start by a placer refused: {}", refusal.why);
+            refused_start(refusal, vm)
+        })
+    }
+
+    /// Checks by this host's clock alone that the daemon is registered.
+    ///
+    /// # Errors
+    /// 503 if it is not.
+    pub(super) fn check_joined(&self, vm: &str) -> ApiResult<()> {
+        let joined = self.membership.check_joined();
+        joined.map_err(|refusal| refused_start(refusal, vm))
+    }
+
+    /// Refuses a placement that was decided before VMs reserved more.
+    ///
+    /// # Errors
+    /// 409 with both reservations.
+    pub(super) fn check_reserved(&self, vm: &str, claim: &PlacementClaim) -> ApiResult<()> {
+        let now = self.api.clock.now();
+        let configs = self.api.plane.device_configs();
+        let devices = configs.iter().enumerate();
+        let of_placement = devices.filter(|(_, device)| {
+            let named = claim.device.as_ref();
+            named.is_none_or(|name| *name == device.name)
+        });
+        let reserved = of_placement.map(|(at, device)| {
+            feasibility::standing_reservation(device, &self.api.plane.vms_of(at), now)
+        });
+        let reserved = reserved.fold(0_u64, u64::saturating_add);
+        if reserved <= claim.reserved_bytes_per_s {
+            return Ok(());
+        }
+        self.membership.count_refused();
+        let what = format!(
+            "the VMs of host {:?} reserve {reserved} B/s, more than the {} B/s that the placement \
+             was decided on; place the transfer again",
+            claim.host, claim.reserved_bytes_per_s
+        );
+        Err(ApiError::new(StatusCode::CONFLICT, what, vm))
+    }
+
+    /// Begins to check the placement of a transfer that has begun once more, which cancels it if
+    /// the placement was ended meanwhile.
+    pub(super) fn check_again(
+        &self,
+        vm: &str,
+        claim: &PlacementClaim,
+        now: &VmSnapshot,
+    ) -> SecondCheck {
+        let running = now.transfers.running;
+        let begun = running.map(|running| transfer::to_the_millisecond(running.since.begun));
+        let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
+        tokio::spawn(async move { own.check_still_placed(&vm, &claim, begun).await })
+    }
+
+    /// Cancels the transfer that began at a time if its placement was ended meanwhile. A placement
+    /// that cannot be confirmed at present was confirmed before.
+    ///
+    /// # Errors
+    /// 409 if the placement has ended.
+    async fn check_still_placed(
+        &self,
+        vm: &str,
+        claim: &PlacementClaim,
+        begun: Option<Timestamp>,
+    ) -> ApiResult<()> {
+        let checked = self.membership.check_begun(vm, claim).await;
+        let Some(refusal) = checked.err().filter(|refusal| refusal.is_final) else {
+            return Ok(());
+        };
+        if let Some(begun) = begun {
+            tracing::warn!(vm, "transfer of a placer cancelled: {}", refusal.why);
+            cancel_begun(&self.api, vm, begun).await?;
+        }
+        Err(refused_start(refusal, vm))
+    }
+
+    /// Cancels a transfer that begins after its start was given up, as its event loop did not
+    /// answer in time.
+    pub(super) fn cancel_late(&self, vm: &str, error: &ApiError, at: Timestamp) {
+        // Refused for good, so nothing has begun.
+        if error.status != StatusCode::SERVICE_UNAVAILABLE {
+            return;
+        }
+        let (api, vm) = (self.api.clone(), vm.to_owned());
+        let begun = transfer::to_the_millisecond(at);
+        tokio::spawn(async move { cancel_begun(&api, &vm, begun).await });
+    }
+}
+
+/// Cancels the transfer of a VM that began at a time; does nothing if another one runs, which
+/// may be the operator's.
+///
+/// # Errors
+/// The event loop does not answer, or another change takes too long.
+async fn cancel_begun<P: Plane>(api: &Api<P>, vm: &str, begun: Timestamp) -> ApiResult<()> {
+    let (own, name) = (api.clone(), vm.to_owned());
+    let cancelled = api.change(vm, async move {
+        let Some(device) = own.plane.vm(&name).map(|vm| vm.device) else {
+            return Ok(());
+        };
+        // Without a limit of its own: a loop that was silent may begin the transfer only now,
+        // and answers in the order in which it was asked.
+        let there = own.plane.snapshot(device).await;
+        let there = there.map_err(|error| ApiError::control(&error, &name))?;
+        let running = there.vms.iter().find(|vm| vm.name == name);
+        let running = running.and_then(|vm| vm.transfers.running);
+        let is_it = |begun_at| transfer::to_the_millisecond(begun_at) == begun;
+        if !running.is_some_and(|transfer| is_it(transfer.since.begun)) {
+            return Ok(());
+        }
+        in_time(&name, own.plane.cancel_transfer(&name)).await?;
+        own.record_transfers(&name).await;
+        Ok(())
+    });
+    let cancelled = cancelled.await;
+    if let Err(error) = &cancelled {
+        let why = &error.body.error.what;
+        tracing::warn!(vm, "transfer of a placer runs without a placement: {why}");
+    }
+    cancelled
+}
+
+fn refused_start(refusal: StartRefusal, vm: &str) -> ApiError {
+    let status = if refusal.is_final {
+        StatusCode::CONFLICT
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    ApiError::new(status, refusal.why, vm)
+}
