@@ -1,4 +1,4 @@
-"""Processes of `scripts/cluster-test`: etcd's members, the daemons of the hosts, their guests."""
+"""Processes of `scripts/cluster-test`: etcd's members, NATS, the daemons of the hosts, their guests."""
 
 import json
 import os
@@ -17,6 +17,8 @@ START_SECONDS_MAX = 60
 MIB = 1 << 20
 SECTOR = 512
 GUEST_SECTORS = 8192
+# Name of the array that the hosts share.
+ARRAY = "san-1"
 
 
 class ProcessError(Exception):
@@ -134,10 +136,26 @@ class Etcd:
             watch.kill()
 
 
-class Daemon:
-    """`tidegate serve` on a host, with a guest's disk and disks of jobs that it may start."""
+class Nats:
+    """The server that carries the hosts' shares of the array, on the first host."""
 
-    def __init__(self, tidegate, network, host, directory, jobs, cluster):
+    def __init__(self, network, directory):
+        address = network.address(1)
+        self.url = f"nats://{address}:4222"
+        words = network.inside(1, "nats-server", "--addr", address, "--port", 4222)
+        self.process = Process("nats-server", words, directory / "nats-server.log")
+
+    def start(self):
+        self.process.start()
+
+
+class Daemon:
+    """`tidegate serve` on a host, with disks of guests and of jobs that it may start.
+
+    One guest's disk is on a device of the host's own, the other's on the array that all hosts share.
+    """
+
+    def __init__(self, tidegate, network, host, directory, jobs, cluster, exchange):
         self.host, self.directory = host, directory
         directory.mkdir()
         self.socket, self.nbd = directory / "control.sock", directory / "nbd.sock"
@@ -146,11 +164,15 @@ class Daemon:
             '[control]\nsocket = "control.sock"\n[store]\npath = "store.redb"\n'
             '[[listen]]\nunix = "nbd.sock"\n'
             f'{cluster}[[device]]\nname = "disk"\nkind = "file"\n'
-            '[[vm]]\nname = "guest"\nobjective = { reservation = "100 IOPS" }\n'
+            '[[vm]]\nname = "guest"\ndevice = "disk"\nobjective = { reservation = "100 IOPS" }\n'
             f'[[vm.disk]]\npath = "guest.raw"\ncreate = "sparse"\nsize = "{GUEST_SECTORS * SECTOR // MIB} MiB"\n'
+            f'{exchange}[[device]]\nname = "san"\nkind = "file"\narray = "{ARRAY}"\npolicy = "vfair"\n'
+            'profile = "ssd-sata-300gb"\nadaptive_depth = false\n'
+            '[[vm]]\nname = "sharer"\ndevice = "san"\n'
+            f'[[vm.disk]]\npath = "sharer.raw"\ncreate = "sparse"\nsize = "{GUEST_SECTORS * SECTOR // MIB} MiB"\n'
         )
         for job in jobs:
-            text += f'[[vm]]\nname = "{job}"\n[[vm.disk]]\npath = "{job}.raw"\ncreate = "sparse"\nsize = "1 MiB"\n'
+            text += f'[[vm]]\nname = "{job}"\ndevice = "disk"\n[[vm.disk]]\npath = "{job}.raw"\ncreate = "sparse"\nsize = "1 MiB"\n'
         config.write_text(text)
         words = network.inside(host, tidegate, "serve", config)
         self.process = Process(f"tidegate of host {host}", words, directory / "log")
@@ -163,6 +185,11 @@ class Daemon:
             if time.monotonic() > deadline:
                 raise ProcessError(f"{self.process.name} does not listen on {self.socket}")
             time.sleep(0.05)
+
+    def hears(self):
+        """Number of other hosts of the array that are heard."""
+        _, device = self.ask("/v1/devices/san")
+        return sum(peer["presence"] == "live" for peer in device["exchange"]["peers"])
 
     def ask(self, path):
         """Parsed answer of the control API."""
@@ -182,10 +209,10 @@ class Guest(threading.Thread):
     the connection or wait, is an error at any other time.
     """
 
-    def __init__(self, daemon, seed):
+    def __init__(self, daemon, export, seed):
         super().__init__(daemon=True)
-        self.host = daemon
-        self.ledger = Ledger(random.Random(seed), "guest", daemon.host, GUEST_SECTORS)
+        self.host, self.export = daemon, export
+        self.ledger = Ledger(random.Random(seed), export, daemon.host, GUEST_SECTORS)
         self.disturbed = threading.Event()
         self.ended = threading.Event()
         self.longest = 0.0
@@ -196,12 +223,12 @@ class Guest(threading.Thread):
             while not self.ended.is_set():
                 self._connection()
         except (WrongBytes, SoakError, OSError) as error:
-            self.failure = f"guest of host {self.host.host}: {error}"
+            self.failure = f"{self.export} of host {self.host.host}: {error}"
 
     def _connection(self):
         working = False
         try:
-            client = NbdClient(self.host.nbd, "guest")
+            client = NbdClient(self.host.nbd, self.export)
             self.ledger.reconcile(client)
             working = True
             answered = time.monotonic()
