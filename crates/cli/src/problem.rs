@@ -241,11 +241,13 @@ pub(crate) fn for_api(error: &anyhow::Error) -> ApiProblem {
 
 /// Returns the text of an error: message, causes, place and help.
 pub(crate) fn text(error: &anyhow::Error) -> String {
+    // It may be behind a context, whose text leaves out place and help.
+    if let Some(problem) = error.downcast_ref::<Problem>() {
+        return format!("{problem}\n");
+    }
     // Errors of these types print their own places and help.
-    let speaks_for_itself = error.is::<Problem>()
-        || error.is::<Problems>()
-        || error.is::<ConfigErrors>()
-        || error.is::<FioErrors>();
+    let speaks_for_itself =
+        error.is::<Problems>() || error.is::<ConfigErrors>() || error.is::<FioErrors>();
     if speaks_for_itself {
         return format!("{error}\n");
     }
@@ -301,6 +303,23 @@ mod tests {
             .context("cannot start: disk on fire")
             .expect_err("failed");
         assert_eq!(text(&error), "error: cannot start: disk on fire\n");
+    }
+
+    #[test]
+    fn a_problem_behind_a_context_keeps_its_place_and_help() {
+        let problem = Problem::new("no answer").at("a.sock").help("start one");
+        let whole = text(
+            &Problem::new("no answer")
+                .at("a.sock")
+                .help("start one")
+                .into(),
+        );
+        let error = anyhow::Error::from(problem).context("no answer");
+        assert_eq!(text(&error), whole);
+        assert!(
+            whole.contains("a.sock") && whole.contains("start one"),
+            "{whole}"
+        );
     }
 
     #[test]

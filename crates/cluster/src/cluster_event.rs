@@ -24,6 +24,8 @@ pub enum ClusterEvent {
     NotStarted {
         /// Name of the transfer.
         transfer: String,
+        /// Host whose daemon, which has joined the cluster, goes on trying to start it.
+        tried_by: Option<String>,
     },
     /// A transfer is stored on a host whose daemon has joined the cluster. It is not known whether
     /// it has begun; if it has not, the daemon starts it when it is registered.

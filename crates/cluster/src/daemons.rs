@@ -22,7 +22,8 @@ pub trait Daemons {
     /// placement; for others it is `None`.
     ///
     /// # Errors
-    /// The daemon does not answer or refuses.
+    /// [`DaemonError::Unanswered`] if the request was sent and no answer came, so that the transfer
+    /// may have begun; another one if it surely has not: the daemon refuses or cannot be reached.
     fn start(
         &self,
         socket: &str,

@@ -15,8 +15,8 @@
 //! ([`tidegate_server::membership`]), and has those transfers started whose placers could not ask.
 
 mod attempts;
-mod owed_starts;
 mod reconcile;
+mod recorded_starts;
 mod source;
 
 use std::collections::BTreeMap;
@@ -35,14 +35,14 @@ use tokio::task;
 use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
 
 use crate::store::member::{
-    Checked, MemberDeviceValue, MemberStore, MemberValue, OwedStart, Registered, Registration,
+    Checked, MemberDeviceValue, MemberStore, MemberValue, Registered, Registration,
     ReservationValue, Written,
 };
 use crate::store::{EtcdOptions, StoreError};
 
 use attempts::Attempts;
-use owed_starts::OwedStarts;
 use reconcile::reconcile;
+use recorded_starts::RecordedStarts;
 
 pub use source::{DeviceDetails, MemberSource};
 
@@ -134,7 +134,7 @@ impl MemberThread {
             held: None,
             details: Details::default(),
             publishing: Publishing::default(),
-            owed: OwedStarts::default(),
+            recorded: RecordedStarts::default(),
         };
         let run = move || {
             // Dropped as the thread ends, also by a panic.
@@ -193,7 +193,7 @@ struct Member<S> {
     held: Option<Held>,
     details: Details,
     publishing: Publishing,
-    owed: OwedStarts,
+    recorded: RecordedStarts,
 }
 
 /// Attempts to publish what has changed: reservations apart, because placers count on them, and
@@ -425,6 +425,7 @@ impl<S: MemberSource> Member<S> {
         let mut renew_at = Instant::now() + jittered(self.length / 4);
         let mut look_at = Instant::now();
         let mut starts_at = Instant::now();
+        self.recorded.retry();
         loop {
             let next = renew_at.min(look_at).min(starts_at);
             tokio::select! {
@@ -456,7 +457,7 @@ impl<S: MemberSource> Member<S> {
                 look_at = Instant::now() + LOOK_INTERVAL.max(took * LOOK_PART);
             }
             if starts_at <= Instant::now() {
-                self.look_for_starts(store).await;
+                self.carry_out_starts(store, renew_at).await;
                 starts_at = Instant::now() + jittered(self.length);
             }
         }
@@ -536,15 +537,19 @@ impl<S: MemberSource> Member<S> {
         Ok(took)
     }
 
-    /// Has those transfers started that placers have recorded and that have not begun.
-    async fn look_for_starts(&mut self, store: &MemberStore) {
-        if let Some(held) = &self.held {
-            let registration = &held.registration;
-            let looked = self.owed.look(store, registration, &self.membership);
-            if let Err(error) = looked.await {
-                // The renewal of the lease meets the same, and decides what it means.
-                tracing::debug!("recorded starts cannot be read: {error}");
-            }
+    /// Has transfers started that placers have recorded and that have not begun, until the lease is
+    /// to be renewed.
+    async fn carry_out_starts(&mut self, store: &MemberStore, renew_at: Instant) {
+        let Some(held) = &self.held else {
+            return;
+        };
+        let (held, membership) = (&held.registration, &self.membership);
+        let carried_out = self
+            .recorded
+            .carry_out_due(store, held, membership, renew_at);
+        if let Err(error) = carried_out.await {
+            // The renewal of the lease meets the same, and decides what it means.
+            tracing::debug!("recorded starts cannot be read: {error}");
         }
     }
 
@@ -557,16 +562,14 @@ impl<S: MemberSource> Member<S> {
             reply,
         } = check;
         let held = self.held.as_ref()?;
+        let mut begun = None;
         let (answer, lost) = match store.check(&held.registration, &vm, &claim).await {
-            Ok(Checked::Stands(owed)) => {
-                if let Some(start) = owed.filter(|_| has_begun) {
-                    settle(store, &start).await;
-                }
+            Ok(Checked::Stands(recorded)) => {
+                begun = recorded.filter(|_| has_begun);
                 (Ok(()), None)
             }
-            Ok(Checked::Ended(why) | Checked::Refused(why)) => {
-                (Err(StartRefusal::invalid(why)), None)
-            }
+            Ok(Checked::Ended(why)) => (Err(StartRefusal::ended(why)), None),
+            Ok(Checked::Refused(why)) => (Err(StartRefusal::invalid(why)), None),
             Ok(Checked::NotOurs) => {
                 let why = "the registration is gone from etcd";
                 let refusal = StartRefusal::at_present(format!("{why}; try again"));
@@ -579,6 +582,12 @@ impl<S: MemberSource> Member<S> {
         };
         // The client may have gone.
         let _ = reply.send(answer);
+        if let Some(start) = begun
+            && let Err(error) = store.delete_start(&start).await
+        {
+            // It is found again, and that the transfer has begun.
+            tracing::debug!(vm, "the record of its start stays: {error}");
+        }
         lost
     }
 
@@ -592,14 +601,6 @@ impl<S: MemberSource> Member<S> {
         if let Err(error) = left {
             tracing::debug!("the registration in the cluster ends with its lease: {error}");
         }
-    }
-}
-
-/// Deletes the record of a start that is carried out, or whose placement has ended.
-async fn settle(store: &MemberStore, start: &OwedStart) {
-    if let Err(error) = store.settle(start).await {
-        // The next look finds that it has begun, or that there is nothing to start.
-        tracing::debug!(vm = start.vm, "the record of its start stays: {error}");
     }
 }
 

@@ -100,8 +100,11 @@ pub struct RecordedStart {
 pub struct StartRefusal {
     /// Explanation with the way out, for the placer's operator.
     pub why: String,
-    /// True if the placement cannot be started later, either: it is not one of this host's.
+    /// True if the placement cannot be started later, either, or not as things are: it is not one
+    /// of this host's, or the host is drained.
     pub is_final: bool,
+    /// True if the placement has ended: a transfer that has begun for it must not go on.
+    pub has_ended: bool,
 }
 
 impl StartRefusal {
@@ -110,6 +113,15 @@ impl StartRefusal {
         StartRefusal {
             why: why.into(),
             is_final: true,
+            has_ended: false,
+        }
+    }
+
+    /// Creates the refusal of a placement that has ended.
+    pub fn ended(why: impl Into<String>) -> StartRefusal {
+        StartRefusal {
+            has_ended: true,
+            ..StartRefusal::invalid(why)
         }
     }
 
@@ -118,6 +130,7 @@ impl StartRefusal {
         StartRefusal {
             why: why.into(),
             is_final: false,
+            has_ended: false,
         }
     }
 }

@@ -67,7 +67,7 @@ pub struct Since {
     pub moved: u64,
     /// Time by which the deadline had passed at that moment; 0 if it had not.
     pub overdue: Nanos,
-    /// [`TransferOrder::placed_ns`].
+    /// Time of its placement by a cluster, in nanoseconds since 1970; `None`: it is an operator's.
     pub placed_ns: Option<u64>,
 }
 
@@ -177,7 +177,7 @@ pub struct EndedTransfer {
     pub late: Nanos,
     /// Outcome in the engine.
     pub outcome: TransferOutcome,
-    /// [`TransferOrder::placed_ns`].
+    /// Time of its placement by a cluster, in nanoseconds since 1970; `None`: it is an operator's.
     pub placed_ns: Option<u64>,
 }
 
@@ -272,7 +272,7 @@ pub struct PersistedTransfer {
     pub begun: Timestamp,
     /// Deadline.
     pub due: Timestamp,
-    /// [`TransferOrder::placed_ns`].
+    /// Time of its placement by a cluster, in nanoseconds since 1970; `None`: it is an operator's.
     pub placed_ns: Option<u64>,
 }
 

@@ -37,6 +37,15 @@ pub(super) struct Start {
     claim: Option<PlacementClaim>,
 }
 
+/// Outcome of the removal of a placement whose start was refused or could not be sent.
+enum Removal {
+    Done,
+    /// The daemon has found the record of the start meanwhile, and started the transfer.
+    HasBegun,
+    /// No answer says that it is removed.
+    Failed,
+}
+
 impl From<ClusterEvent> for Pending {
     fn from(event: ClusterEvent) -> Pending {
         Pending::Event(event)
@@ -91,19 +100,33 @@ impl Cluster<'_> {
             match pending {
                 Pending::Event(event) => (self.session.notify)(event),
                 Pending::Waited(start, event) => self.start_waited(&start, event),
-                Pending::Requested(start) => match self.start(&start) {
-                    Ok(()) => {}
-                    Err(DaemonError::Unanswered(why)) if start.claim.is_some() => {
-                        self.leave_to_daemon(start, &why.to_string());
-                    }
-                    Err(error) => {
-                        self.remove_unstarted(start);
-                        outcome = Err(error.into());
-                    }
-                },
+                Pending::Requested(start) => outcome = self.start_requested(start),
             }
         }
         outcome
+    }
+
+    /// Starts a transfer that the caller waits for, or removes it again.
+    fn start_requested(&mut self, start: Start) -> Result<(), Error> {
+        let error = match self.start(&start) {
+            Ok(()) => return Ok(()),
+            Err(DaemonError::Unanswered(why)) if start.claim.is_some() => {
+                self.leave_to_daemon(start, &why.to_string());
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        match self.remove_unstarted(&start) {
+            Removal::Done => Err(error.into()),
+            Removal::HasBegun => {
+                self.leave_to_daemon(start, &error.to_string());
+                Ok(())
+            }
+            Removal::Failed => {
+                self.report_not_removed(start);
+                Err(error.into())
+            }
+        }
     }
 
     fn start(&self, start: &Start) -> Result<(), DaemonError> {
@@ -138,20 +161,25 @@ impl Cluster<'_> {
         });
     }
 
+    /// Says that a placement is stored whose start was refused or could not be sent.
+    fn report_not_removed(&mut self, start: Start) {
+        (self.session.notify)(ClusterEvent::NotStarted {
+            transfer: start.transfer,
+            tried_by: start.claim.map(|claim| claim.host),
+        });
+    }
+
     /// Removes a transfer that its daemon did not start: it must not occupy the host.
-    fn remove_unstarted(&mut self, start: Start) {
+    fn remove_unstarted(&mut self, start: &Start) -> Removal {
         for _ in 0..REMOVE_ATTEMPTS {
-            match self.try_remove(&start) {
-                Ok(()) => return,
+            match self.try_remove(start) {
+                Ok(()) => return Removal::Done,
                 Err(StoreError::Conflict { .. }) => {}
+                Err(StoreError::HasBegun { .. }) => return Removal::HasBegun,
                 Err(_) => break,
             }
         }
-        if start.claim.is_some() {
-            return self.leave_to_daemon(start, "it could not be removed from the cluster again");
-        }
-        let transfer = start.transfer;
-        (self.session.notify)(ClusterEvent::NotStarted { transfer });
+        Removal::Failed
     }
 
     /// Removes a running transfer from the stored state as it is now. Waiting transfers are left to
@@ -176,6 +204,7 @@ impl Cluster<'_> {
             return Ok(());
         }
         let changes = difference(&stored.state, &state);
-        store.commit(stored.revision, &changes).map(drop)
+        let removed = store.commit_unless_begun(stored.revision, &changes, &start.transfer);
+        removed.map(drop)
     }
 }

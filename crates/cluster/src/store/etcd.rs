@@ -30,7 +30,7 @@ use crate::record::HostRecord;
 use client::{Failure, Members};
 use keys::{MEMBERS, RESERVATIONS, Values};
 use records::{FOLDERS, HOSTS, LEARNT, REVISION, Records, SETTINGS};
-use starts::{placement_identity, start_changes};
+use starts::{placement_identity, recorded_key, start_changes};
 use value::{LearntValue, RevisionValue, damaged, read, write};
 
 pub use watch::{EtcdWatch, WatchEvent};
@@ -138,6 +138,14 @@ impl Answer {
             at: answer.header().map_or(0, |header| header.revision()),
             succeeded: answer.succeeded(),
             responses: answer.op_responses(),
+        }
+    }
+
+    /// Returns the value that the `at`th operation, the get of one key, has found.
+    fn value(&self, at: usize) -> Option<&[u8]> {
+        match self.responses.get(at)? {
+            TxnOpResponse::Get(found) => found.kvs().first().map(|pair| pair.value()),
+            _ => None,
         }
     }
 }
@@ -340,12 +348,13 @@ impl EtcdStore {
         Ok(puts.chain(deletes).collect())
     }
 
-    /// Returns the transaction of a commit: on the records as they were loaded, and for the hosts
-    /// that it `concerns` on what their daemons had published.
+    /// Returns the transaction of a commit: on the records as they were loaded, for the hosts that
+    /// it `concerns` on what their daemons had published, and on a recorded start that is there.
     fn transaction(
         &self,
         loaded: &Loaded,
         concerns: &BTreeSet<&str>,
+        start: Option<&str>,
         operations: Vec<TxnOp>,
     ) -> Txn {
         let is_unchanged =
@@ -362,10 +371,16 @@ impl EtcdStore {
         };
         let mut conditions = vec![is_unchanged, are_hosts_unchanged];
         conditions.extend(self.fence(&loaded.published, concerns));
+        let mut looks = vec![TxnOp::get(self.key(REVISION), None)];
+        if let Some(start) = start {
+            let is_there = Compare::create_revision(self.key(start), CompareOp::Greater, 0);
+            conditions.push(is_there);
+            looks.push(TxnOp::get(self.key(start), None));
+        }
         Txn::new()
             .when(conditions)
             .and_then(operations)
-            .or_else([TxnOp::get(self.key(REVISION), None)])
+            .or_else(looks)
     }
 
     /// Returns the comparisons that keep a placement from hosts whose VMs have reserved more
@@ -409,17 +424,59 @@ impl EtcdStore {
     /// Returns the revision that a refused transaction's commit has all the same, because an
     /// earlier attempt, whose answer was lost, was carried out.
     fn revision_after_refusal(&self, answer: &Answer, id: &str) -> Result<Revision, StoreError> {
-        let mut value = None;
-        for response in &answer.responses {
-            if let TxnOpResponse::Get(found) = response {
-                value = found.kvs().first().map(|pair| pair.value().to_vec());
-            }
-        }
-        let value = self.revision_value(value.as_deref())?;
+        let value = self.revision_value(answer.value(0))?;
         let present = Revision(value.revision);
         value
             .revision_of(id)
             .ok_or(StoreError::Conflict { present })
+    }
+
+    /// Carries out a commit; one with `unless_begun` only as long as the start of this transfer, if
+    /// one was recorded, is not confirmed.
+    fn commit_if(
+        &self,
+        revision: Revision,
+        changes: &[Change],
+        unless_begun: Option<&str>,
+    ) -> Result<Revision, StoreError> {
+        let loaded = self.take_loaded(revision)?;
+        let mut state = loaded.records.state.clone();
+        Change::apply(changes, &mut state)?;
+        // Identifies the commit in later attempts, of which one at most is carried out.
+        let id = format!("{:032x}", rand::random::<u128>());
+        let next = loaded.records.after(&id, state)?;
+        let operations = self.operations(&loaded.records, &next, changes)?;
+        let concerns = concerned_hosts(&loaded.records, &next, changes);
+        let start = unless_begun.and_then(|it| recorded_key(it, &loaded.records.state));
+        let transaction = self.transaction(&loaded, &concerns, start.as_deref(), operations);
+        let answer = self.transact(&transaction);
+        let answer = answer.map_err(|Failure { error, may_be_done }| match error {
+            StoreError::Unavailable { why, .. } if may_be_done => StoreError::OutcomeUnknown(why),
+            // A later attempt was refused, which says nothing of the earlier one.
+            other if may_be_done => StoreError::OutcomeUnknown(other.to_string()),
+            other => other,
+        })?;
+        if !answer.succeeded {
+            let refused = self.revision_after_refusal(&answer, &id);
+            let is_begun = start.is_some() && answer.value(1).is_none();
+            return match (refused, unless_begun) {
+                (Err(StoreError::Conflict { present }), Some(transfer))
+                    if is_begun && present == revision =>
+                {
+                    let transfer = transfer.to_owned();
+                    Err(StoreError::HasBegun { transfer })
+                }
+                (refused, _) => refused,
+            };
+        }
+        let revision = next.snapshot().revision;
+        *self.loaded() = Some(Loaded {
+            records: next,
+            revision_put_at: answer.at,
+            at: answer.at,
+            published: loaded.published,
+        });
+        Ok(revision)
     }
 }
 
@@ -481,32 +538,16 @@ impl ClusterStore for EtcdStore {
                 Err(StoreError::Conflict { present })
             };
         }
-        let loaded = self.take_loaded(revision)?;
-        let mut state = loaded.records.state.clone();
-        Change::apply(changes, &mut state)?;
-        // Identifies the commit in later attempts, of which one at most is carried out.
-        let id = format!("{:032x}", rand::random::<u128>());
-        let next = loaded.records.after(&id, state)?;
-        let operations = self.operations(&loaded.records, &next, changes)?;
-        let concerns = concerned_hosts(&loaded.records, &next, changes);
-        let answer = self.transact(&self.transaction(&loaded, &concerns, operations));
-        let answer = answer.map_err(|Failure { error, may_be_done }| match error {
-            StoreError::Unavailable { why, .. } if may_be_done => StoreError::OutcomeUnknown(why),
-            // A later attempt was refused, which says nothing of the earlier one.
-            other if may_be_done => StoreError::OutcomeUnknown(other.to_string()),
-            other => other,
-        })?;
-        if !answer.succeeded {
-            return self.revision_after_refusal(&answer, &id);
-        }
-        let revision = next.snapshot().revision;
-        *self.loaded() = Some(Loaded {
-            records: next,
-            revision_put_at: answer.at,
-            at: answer.at,
-            published: loaded.published,
-        });
-        Ok(revision)
+        self.commit_if(revision, changes, None)
+    }
+
+    fn commit_unless_begun(
+        &self,
+        revision: Revision,
+        changes: &[Change],
+        transfer: &str,
+    ) -> Result<Revision, StoreError> {
+        self.commit_if(revision, changes, Some(transfer))
     }
 }
 

@@ -98,6 +98,23 @@ pub trait ClusterStore: Send + Sync {
     /// Nothing is changed after an error, except that the outcome of a failed write and of
     /// [`StoreError::OutcomeUnknown`] is only known after the next load.
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError>;
+
+    /// Applies changes that remove a placed transfer as [`commit`](ClusterStore::commit) does, but
+    /// only as long as no daemon has confirmed that it has begun.
+    ///
+    /// # Errors
+    /// As for `commit`, and [`StoreError::HasBegun`]: nothing is changed, because the transfer has
+    /// begun.
+    fn commit_unless_begun(
+        &self,
+        revision: Revision,
+        changes: &[Change],
+        transfer: &str,
+    ) -> Result<Revision, StoreError> {
+        // No daemon has a part in stores that do not record starts.
+        let _ = transfer;
+        self.commit(revision, changes)
+    }
 }
 
 /// Error of a store.
@@ -152,6 +169,12 @@ pub enum StoreError {
     /// Commit whose answer was lost. The next load shows its outcome.
     #[error("etcd did not say whether the change was stored: {0}")]
     OutcomeUnknown(String),
+    /// Removal of a transfer that its daemon has started; nothing was changed.
+    #[error("job {transfer:?} has begun")]
+    HasBegun {
+        /// Name of the transfer.
+        transfer: String,
+    },
     /// User without the necessary rights.
     #[error("etcd refuses access: {0}")]
     Denied(String),

@@ -21,6 +21,11 @@ const SIZE: &str = "bytes to read and write in total: \"2 GiB\"";
 const WHEN: &str = "one of deadline = \"60 s\", by = \"14:03\" and tolerance = 0.3, such as \
                     {\"deadline\": \"60 s\"}";
 
+/// Returns whether size in bytes and time until the deadline are within what a transfer may have.
+pub(crate) fn is_in_range(bytes: u64, deadline: Nanos) -> bool {
+    (1..=BYTES_MAX).contains(&bytes) && (Nanos(1)..=DEADLINE_MAX).contains(&deadline)
+}
+
 /// Parses a transfer from JSON: `size`, and one of `deadline`, `by` or `tolerance`. `now` is the
 /// present time, and times of day are in the time zone `zone`.
 ///

@@ -36,11 +36,11 @@ pub(super) struct Placements<P> {
 }
 
 impl<P: Plane> Placements<P> {
-    /// Returns those of a daemon.
+    /// Creates the checks of a daemon; `vm` is what the error is about.
     ///
     /// # Errors
-    /// 409 if it has joined no cluster.
-    pub(super) fn of(api: &Api<P>, vm: &str) -> ApiResult<Placements<P>> {
+    /// 409 if the daemon has joined no cluster.
+    pub(super) fn new(api: &Api<P>, vm: &str) -> ApiResult<Placements<P>> {
         let membership = api.plane.membership().ok_or_else(|| {
             let what = "this daemon has joined no cluster: its configuration has no [cluster]";
             ApiError::new(StatusCode::CONFLICT, what, vm)
@@ -98,16 +98,45 @@ impl<P: Plane> Placements<P> {
         Err(ApiError::new(StatusCode::CONFLICT, what, vm))
     }
 
-    /// Begins to check the placement of a transfer that has begun once more, which cancels it if
-    /// the placement was ended meanwhile.
+    /// Begins to check the placement of a transfer that has begun once more. The transfer is
+    /// cancelled if its placement was ended meanwhile, and goes on if the host was drained.
     pub(super) fn check_again(
         &self,
         vm: &str,
         claim: &PlacementClaim,
         now: &VmSnapshot,
     ) -> SecondCheck {
-        let running = now.transfers.running;
-        let begun = running.map(|running| transfer::to_the_millisecond(running.since.begun));
+        let running = now.transfers.running.map(|running| running.since);
+        // Another one that runs now is the operator's.
+        let begun = running
+            .filter(|since| since.placed_ns == Some(claim.begun_ns))
+            .map(|since| transfer::to_the_millisecond(since.begun));
+        self.spawn_check(vm, claim, begun)
+    }
+
+    /// Begins to check the placement of a transfer whose beginning was given up, as its event loop
+    /// did not answer in time: it may begin later, and its placement is removed by then, or stands.
+    pub(super) fn check_late(
+        &self,
+        vm: &str,
+        claim: &PlacementClaim,
+        error: &ApiError,
+        at: Timestamp,
+    ) {
+        // Otherwise it was refused for good, so nothing has begun.
+        if error.status == StatusCode::SERVICE_UNAVAILABLE {
+            let begun = transfer::to_the_millisecond(at);
+            let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
+            tokio::spawn(async move { own.check_late_beginning(&vm, &claim, begun).await });
+        }
+    }
+
+    fn spawn_check(
+        &self,
+        vm: &str,
+        claim: &PlacementClaim,
+        begun: Option<Timestamp>,
+    ) -> SecondCheck {
         let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
         tokio::spawn(async move { own.check_still_placed(&vm, &claim, begun).await })
     }
@@ -124,7 +153,7 @@ impl<P: Plane> Placements<P> {
         begun: Option<Timestamp>,
     ) -> ApiResult<()> {
         let checked = self.membership.check_begun(vm, claim).await;
-        let Some(refusal) = checked.err().filter(|refusal| refusal.is_final) else {
+        let Some(refusal) = checked.err().filter(|refusal| refusal.has_ended) else {
             return Ok(());
         };
         if let Some(begun) = begun {
@@ -134,16 +163,17 @@ impl<P: Plane> Placements<P> {
         Err(refused_start(refusal, vm))
     }
 
-    /// Cancels a transfer that begins after its start was given up, as its event loop did not
-    /// answer in time.
-    pub(super) fn cancel_late(&self, vm: &str, error: &ApiError, at: Timestamp) {
-        // Refused for good, so nothing has begun.
-        if error.status != StatusCode::SERVICE_UNAVAILABLE {
+    /// Waits until the event loop of a VM answers, and checks a transfer that has begun at a time.
+    async fn check_late_beginning(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
+        let Some(device) = self.api.plane.vm(vm).map(|vm| vm.device) else {
             return;
+        };
+        // Without a limit of its own: the loop answers in the order in which it was asked, so the
+        // transfer has begun by then, or does not begin.
+        if self.api.plane.snapshot(device).await.is_ok() {
+            // What it refuses is logged.
+            let _ = self.check_still_placed(vm, claim, Some(begun)).await;
         }
-        let (api, vm) = (self.api.clone(), vm.to_owned());
-        let begun = transfer::to_the_millisecond(at);
-        tokio::spawn(async move { cancel_begun(&api, &vm, begun).await });
     }
 }
 

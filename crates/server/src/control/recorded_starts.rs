@@ -8,6 +8,7 @@ use tidegate_core::time::Nanos;
 use super::Api;
 use super::plane::Plane;
 use super::transfers::begin_transfer;
+use crate::config;
 use crate::membership::{RecordedStart, StartRefusal};
 use crate::transfer::{Due, TransferOrder};
 
@@ -33,31 +34,35 @@ async fn start_recorded<P: Plane>(api: &Api<P>, start: RecordedStart) {
         claim,
         reply,
     } = start;
-    let started = match due_time(&claim, deadline).filter(|due| *due > api.clock.now()) {
-        Some(due) => {
-            let order = TransferOrder {
-                bytes,
-                due: Due::At(due),
-                replace: false,
-                most: None,
-                placed_ns: Some(claim.begun_ns),
-            };
+    let started = match recorded_order(&claim, bytes, deadline) {
+        Some(order) => {
             let begun = begin_transfer(api, &vm, order, Some(claim), false).await;
             begun.map(drop).map_err(|error| StartRefusal {
                 is_final: error.status != StatusCode::SERVICE_UNAVAILABLE,
+                has_ended: false,
                 why: error.body.error.what,
             })
         }
         None => Err(StartRefusal::invalid(
-            "its deadline passed before the daemon could start it",
+            "its size or deadline is out of range",
         )),
     };
     // The thread of the cluster may have ended.
     let _ = reply.send(started);
 }
 
-/// Returns the deadline of a placement by its placer's clock; `None`: no clock can show it.
-fn due_time(claim: &PlacementClaim, deadline: Nanos) -> Option<Timestamp> {
+/// Returns the order for a recorded start, which is due when it was placed for by the placer's
+/// clock; `None` if its figures are out of the range that the control API takes.
+fn recorded_order(claim: &PlacementClaim, bytes: u64, deadline: Nanos) -> Option<TransferOrder> {
+    if !config::transfer::is_in_range(bytes, deadline) {
+        return None;
+    }
     let due = i128::from(claim.begun_ns) + i128::from(deadline.0);
-    Timestamp::from_nanosecond(due).ok()
+    Some(TransferOrder {
+        bytes,
+        due: Due::At(Timestamp::from_nanosecond(due).ok()?),
+        replace: false,
+        most: None,
+        placed_ns: Some(claim.begun_ns),
+    })
 }

@@ -9,7 +9,7 @@ use tidegate_api::transfer::VmTransfersView;
 
 use super::Api;
 use super::admit::Proposal;
-use super::error::{ApiResult, json};
+use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::path::Path;
 use super::placements::{Placements, SecondCheck};
@@ -112,7 +112,7 @@ pub(super) async fn begin_transfer<P: Plane>(
     // Outside of the change, which would keep others waiting for etcd.
     let placed = match claim {
         Some(claim) => {
-            let placements = Placements::of(api, name)?;
+            let placements = Placements::new(api, name)?;
             placements.check(name, &claim).await?;
             Some((placements, claim))
         }
@@ -148,6 +148,12 @@ async fn begin_checked<P: Plane>(
             let check = placements.check_again(vm, claim, &before);
             return Ok((api.transfers(&before), Some(check)));
         }
+        if let Due::At(due) = order.due
+            && due <= api.clock.now()
+        {
+            let what = format!("the deadline of {vm:?}, {due}, passed before it could be started");
+            return Err(ApiError::new(StatusCode::CONFLICT, what, vm));
+        }
         // The lease may have ended in the wait for other changes.
         placements.check_joined(vm)?;
         placements.check_reserved(vm, claim)?;
@@ -168,8 +174,8 @@ async fn begin_checked<P: Plane>(
             .map_err(|error| error.naming_promise(in_the_way))
     };
     let now = in_time(vm, begun).await;
-    if let (Err(error), Some((placements, _))) = (&now, placed) {
-        placements.cancel_late(vm, error, at);
+    if let (Err(error), Some((placements, claim))) = (&now, placed) {
+        placements.check_late(vm, claim, error, at);
     }
     let now = now?;
     let not_kept = api.record_transfers(vm).await;

@@ -46,8 +46,10 @@ fn of_store(error: StoreError) -> anyhow::Error {
         }
         StoreError::OutcomeUnknown(_) => (
             "--etcd",
-            "`tidegate place list` shows whether it was; if so, no job was started by it",
+            "`tidegate place list` shows whether it was; if so, a job with --start is started by \
+             the daemon of a host that has joined the cluster, and by no other one",
         ),
+        StoreError::HasBegun { .. } => ("", "`tidegate transfer cancel` ends it on its host"),
         StoreError::Denied(_) => (
             "--etcd",
             "etcd's user needs a role with readwrite on the prefix (docs/cluster.md); --etcd-user, \

@@ -24,10 +24,9 @@ pub(super) fn text(event: &ClusterEvent) -> String {
             };
             format!("{transfer} goes to host {host} after {after}, I/O class {class}{started}")
         }
-        ClusterEvent::NotStarted { transfer } => format!(
-            "{transfer} is placed, but neither started nor removed again: \
-             `tidegate place end {transfer}`"
-        ),
+        ClusterEvent::NotStarted { transfer, tried_by } => {
+            not_started(transfer, tried_by.as_deref())
+        }
         ClusterEvent::StartLeftToDaemon {
             transfer,
             host,
@@ -75,6 +74,16 @@ pub(super) fn text(event: &ClusterEvent) -> String {
     }
 }
 
+fn not_started(transfer: &str, tried_by: Option<&str>) -> String {
+    let tried = tried_by.map_or_else(String::new, |host| {
+        format!("; the daemon of host {host} goes on trying to start it")
+    });
+    format!(
+        "{transfer} may still be placed, for it could not be removed again{tried}: `tidegate place \
+         end {transfer}`"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +104,25 @@ mod tests {
         assert!(quiet.ends_with("class best-effort"), "{quiet}");
         let failed = text(&placed(Started::Failed("no VM".to_owned())));
         assert_eq!(failed, format!("{quiet}; starting it there failed: no VM"));
+        let left = text(&placed(Started::LeftToDaemon("no VM".to_owned())));
+        assert!(
+            left.ends_with("not started it yet, and tries again: no VM"),
+            "{left}"
+        );
+    }
+
+    #[test]
+    fn a_placement_that_is_not_removed_is_told_with_who_may_start_it() {
+        let not_started = |tried_by| ClusterEvent::NotStarted {
+            transfer: "x".to_owned(),
+            tried_by,
+        };
+        let alone = text(&not_started(None));
+        assert!(
+            !alone.contains("daemon") && alone.contains("place end x"),
+            "{alone}"
+        );
+        let tried = text(&not_started(Some("a".to_owned())));
+        assert!(tried.contains("the daemon of host a goes on"), "{tried}");
     }
 }

@@ -7,8 +7,8 @@ pub(super) const MEMBERS: &str = "members/";
 /// Folder of standing reservations, which daemons write.
 pub(super) const RESERVATIONS: &str = "reservations/";
 
-/// Folder of starts that daemons owe, by host and transfer. Commits put them with placements, and
-/// daemons delete them.
+/// Folder of recorded starts, by host and transfer. Commits put them with placements, and daemons
+/// delete them.
 pub(super) const STARTS: &str = "starts/";
 
 /// Values by key, without the prefix of the store.

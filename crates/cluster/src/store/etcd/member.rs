@@ -67,8 +67,9 @@ pub(crate) enum Written {
 
 /// Result of the check of a placement.
 pub(crate) enum Checked {
-    /// The placement stands, and the host takes transfers. Its start, if there is a record of it.
-    Stands(Option<OwedStart>),
+    /// The placement stands, and the host takes transfers. The record of its start, if there is one
+    /// that is understood.
+    Stands(Option<StartRecord>),
     /// The placement has ended; the reason.
     Ended(String),
     /// The host takes no transfers; the reason.
@@ -77,13 +78,26 @@ pub(crate) enum Checked {
     NotOurs,
 }
 
-/// Start that the daemon owes.
-pub(crate) struct OwedStart {
+/// Start that a placer has recorded for the daemon of the host.
+pub(crate) struct StartRecord {
     /// Name of the VM, and of the transfer.
     pub(crate) vm: String,
-    pub(crate) value: StartValue,
+    /// Value; the reason if it is not understood.
+    pub(crate) value: Result<StartValue, String>,
     /// Revision of etcd at which it was put.
     put_at: i64,
+}
+
+impl StartRecord {
+    /// Creates a record as if it was read.
+    #[cfg(test)]
+    pub(crate) fn for_test(vm: &str, begun_ns: u64) -> StartRecord {
+        StartRecord {
+            vm: vm.to_owned(),
+            value: Ok(StartValue::for_test(begun_ns)),
+            put_at: 1,
+        }
+    }
 }
 
 /// Placements on a host, and whether the cluster has the host.
@@ -375,17 +389,20 @@ impl MemberStore {
                 self.host, self.host
             )));
         }
-        let start = pair(&start_key).and_then(|pair| self.owed_start(vm, pair));
-        let is_of_placement = |start: &OwedStart| start.value.begun_ns == claim.begun_ns;
+        let start = pair(&start_key).and_then(|pair| self.start_record(vm, pair));
+        let is_of_placement = |start: &StartRecord| {
+            let value = start.value.as_ref();
+            value.is_ok_and(|value| value.begun_ns == claim.begun_ns)
+        };
         Ok(Checked::Stands(start.filter(is_of_placement)))
     }
 
-    /// Returns the starts that the daemon owes. Values that are not understood are left out, and
-    /// logged: the placements stand, and operators see that the transfers do not run.
+    /// Returns the starts that placers have recorded for the host, also those that are not
+    /// understood.
     ///
     /// # Errors
     /// etcd does not answer or refuses.
-    pub(crate) async fn owed_starts(&self) -> Result<Vec<OwedStart>, StoreError> {
+    pub(crate) async fn recorded_starts(&self) -> Result<Vec<StartRecord>, StoreError> {
         let folder = format!("{}{STARTS}{}/", self.prefix, self.host);
         let found = self.call(async |client| {
             let mut client = client.kv_client().max_decoding_message_size(ANSWER_BYTES);
@@ -393,36 +410,32 @@ impl MemberStore {
             client.get(folder.as_str(), Some(below)).await
         });
         let found = found.await?;
-        let owed = found.kvs().iter().filter_map(|pair| {
+        let recorded = found.kvs().iter().filter_map(|pair| {
             let vm = pair.key().strip_prefix(folder.as_bytes())?;
-            self.owed_start(&String::from_utf8_lossy(vm), pair)
+            self.start_record(&String::from_utf8_lossy(vm), pair)
         });
-        Ok(owed.collect())
+        Ok(recorded.collect())
     }
 
-    /// Reads a start; `None` if it is another host's, whose name begins as this one's, or is not
-    /// understood.
-    fn owed_start(&self, vm: &str, pair: &KeyValue) -> Option<OwedStart> {
+    /// Reads a start; `None` if it is of another host, whose name begins as that of this one.
+    fn start_record(&self, vm: &str, pair: &KeyValue) -> Option<StartRecord> {
         let key = String::from_utf8_lossy(pair.key());
-        match read::<StartValue>(&key, pair.value()) {
-            Ok(value) if value.host == self.host => Some(OwedStart {
-                vm: vm.to_owned(),
-                value,
-                put_at: pair.mod_revision(),
-            }),
-            Ok(_) => None,
-            Err(error) => {
-                tracing::warn!("a start that a placer has recorded is not understood: {error}");
-                None
-            }
-        }
+        let value = read::<StartValue>(&key, pair.value());
+        let value = value.map_err(|error| error.to_string());
+        let is_own = value.as_ref().map_or(true, |value| value.host == self.host);
+        is_own.then(|| StartRecord {
+            vm: vm.to_owned(),
+            value,
+            put_at: pair.mod_revision(),
+        })
     }
 
-    /// Deletes a start, unless it was put again.
+    /// Deletes the record of a start that is carried out, or whose placement has ended, unless it
+    /// was put again.
     ///
     /// # Errors
     /// etcd does not answer or refuses.
-    pub(crate) async fn settle(&self, start: &OwedStart) -> Result<(), StoreError> {
+    pub(crate) async fn delete_start(&self, start: &StartRecord) -> Result<(), StoreError> {
         let key = format!("{}{}", self.prefix, start_key(&self.host, &start.vm));
         let is_unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, start.put_at);
         let delete = TxnOp::delete(key, None);

@@ -1,4 +1,4 @@
-//! Starts that daemons owe: `starts/HOST/TRANSFER`.
+//! Recorded starts of transfers: `starts/HOST/TRANSFER`.
 //!
 //! A commit that places a transfer to be started on a daemon that has joined puts the start with
 //! it, so that the start is not lost with the placer, the daemon or the connection between them.
@@ -34,10 +34,12 @@ pub(crate) struct StartValue {
 
 impl StartValue {
     /// Creates the value of a placed transfer; `None` if no daemon is to start it, or one that has
-    /// never joined.
-    fn of(running: &RunningTransfer, state: &ClusterState) -> Option<StartValue> {
+    /// never joined. Names with slashes have none, because two of them could have one key; served
+    /// VMs have no such names, and `[cluster]` takes no such host.
+    fn recorded(running: &RunningTransfer, state: &ClusterState) -> Option<StartValue> {
         let host = &running.placement.host;
-        if !running.transfer.start || !state.memberships.contains_key(host) {
+        let is_named = !host.contains('/') && !running.name().contains('/');
+        if !running.transfer.start || !is_named || !state.memberships.contains_key(host) {
             return None;
         }
         let record = &state.hosts[state.host(host)?.0];
@@ -52,7 +54,21 @@ impl StartValue {
         })
     }
 
-    /// Size of the transfer.
+    /// Creates a value of a placement.
+    #[cfg(test)]
+    pub(crate) fn for_test(begun_ns: u64) -> StartValue {
+        StartValue {
+            schema: SCHEMA,
+            host: "a".to_owned(),
+            begun_ns,
+            bytes: 1,
+            deadline_ns: 1,
+            reserved_bytes_per_s: 0,
+            device: None,
+        }
+    }
+
+    /// Size of the transfer in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -76,6 +92,14 @@ impl StartValue {
 /// Returns the key of a start, without the prefix.
 pub(super) fn start_key(host: &str, transfer: &str) -> String {
     format!("{STARTS}{host}/{transfer}")
+}
+
+/// Returns the key of the start of a placed transfer, without the prefix; `None`: none was recorded
+/// with the placement.
+pub(super) fn recorded_key(transfer: &str, state: &ClusterState) -> Option<String> {
+    let running = state.running(transfer)?;
+    let value = StartValue::recorded(running, state)?;
+    Some(start_key(&value.host, transfer))
 }
 
 /// Returns the starts that a commit puts, by key, and the keys that it deletes.
@@ -104,7 +128,7 @@ pub(super) fn start_changes(
         if let Some(was) = was.filter(|was| was.transfer.start) {
             deletes.push(start_key(&was.placement.host, name));
         }
-        if let Some(value) = is.and_then(|is| StartValue::of(is, &next.state)) {
+        if let Some(value) = is.and_then(|is| StartValue::recorded(is, &next.state)) {
             puts.insert(start_key(&value.host, name), write(&value)?);
         }
     }

@@ -464,6 +464,22 @@ fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
     let begun = block_on(daemon.membership.check_begun("x", &daemon.claim(6)));
     assert_eq!(begun, Ok(()));
     start.reply.send(Ok(())).expect("awaited");
+    until("its record is gone", || starts() == ["a/b/x"]);
+    // A placer that is refused removes a placement only as long as it has not begun.
+    let remove = |name: &str| {
+        let revision = snapshot(&store).revision;
+        let delete = [Change::DeleteTransfer(name.to_owned())];
+        store.commit_unless_begun(revision, &delete, name)
+    };
+    let refused = remove("x");
+    assert!(
+        matches!(refused, Err(StoreError::HasBegun { .. })),
+        "{refused:?}"
+    );
+    assert!(snapshot(&store).state.running("x").is_some());
+    commit(&[to_start("z"), place("z", "a")]);
+    remove("z").expect("it has not begun");
+    remove("quiet").expect("nothing was to start");
     assert_eq!(starts(), ["a/b/x"]);
     // A record that is not moved by a commit stays, also if others are.
     commit(&[to_start("y"), place("y", "a")]);

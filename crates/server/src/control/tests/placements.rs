@@ -131,7 +131,7 @@ async fn a_placement_that_has_ended_does_not_begin() {
 
 #[tokio::test]
 async fn a_transfer_whose_placement_ends_as_it_begins_is_cancelled() {
-    let plane = joined(vec![Ok(()), Err(StartRefusal::invalid("it has ended"))]);
+    let plane = joined(vec![Ok(()), Err(StartRefusal::ended("it has ended"))]);
     let (status, refused) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
     assert_eq!(
         (status, what(&refused)),
@@ -143,6 +143,11 @@ async fn a_transfer_whose_placement_ends_as_it_begins_is_cancelled() {
     let plane = joined(vec![Ok(()), Err(StartRefusal::at_present("etcd is away"))]);
     let (status, begun) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
+    // Nor does a host that is drained meanwhile end what runs there.
+    let plane = joined(vec![Ok(()), Err(StartRefusal::invalid("it is drained"))]);
+    let (status, begun) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    assert!(running(&plane));
 }
 
 #[tokio::test]
@@ -185,7 +190,7 @@ async fn the_second_check_is_made_for_a_client_that_has_hung_up() {
     assert!(asked.is_err(), "answered before the second check");
     assert!(running(&plane), "begun after the first check");
     answer
-        .send(Err(StartRefusal::invalid("it has ended")))
+        .send(Err(StartRefusal::ended("it has ended")))
         .expect("the check is under way");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!running(&plane), "it runs without a placement");
@@ -206,7 +211,7 @@ async fn the_second_check_leaves_a_transfer_that_has_replaced_the_placed_one() {
     let (status, begun) = ask(&plane, "PUT", &replace, &own).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
     answer
-        .send(Err(StartRefusal::invalid("it has ended")))
+        .send(Err(StartRefusal::ended("it has ended")))
         .expect("the check is under way");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (_, shown) = ask(&plane, "GET", JOB, "").await;
@@ -280,11 +285,8 @@ async fn a_recorded_start_is_carried_out_once_and_is_due_when_it_was_placed_for(
     let body = json!({ "size": "1 GB", "deadline": "1 h", "placement": claim }).to_string();
     let (status, begun) = ask(&plane, "PUT", JOB, &body).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
-    let begun_times = plane.with(|devices| {
-        let vms = devices.iter().flat_map(|device| &device.vms);
-        vms.map(|vm| vm.transfers.ended.total()).sum::<u64>()
-    });
-    assert_eq!(begun_times, 0, "one was replaced");
+    let (_, again) = ask(&plane, "GET", JOB, "").await;
+    assert_eq!(again["job"]["begun"], shown["job"]["begun"], "another one");
     // It has been cancelled, so it must not come back.
     let (status, _) = ask(&plane, "DELETE", JOB, "").await;
     assert_eq!(status, StatusCode::OK);
@@ -298,9 +300,12 @@ async fn a_recorded_start_is_refused_where_it_cannot_be_carried_out() {
     let late = membership.start_recorded("oltp", 1, HOUR, placed_ago(3600));
     let refused = late.await.expect_err("late");
     assert!(
-        refused.is_final && refused.why.contains("deadline passed"),
+        refused.is_final && refused.why.contains("passed before it could be started"),
         "{refused:?}"
     );
+    let huge = membership.start_recorded("oltp", u64::MAX, HOUR, placed_ago(1));
+    let refused = huge.await.expect_err("out of range");
+    assert!(refused.why.contains("out of range"), "{refused:?}");
     let unknown = membership.start_recorded("nobody", 1, HOUR, placed_ago(1));
     let refused = unknown.await.expect_err("no such VM");
     assert!(refused.is_final, "{refused:?}");
