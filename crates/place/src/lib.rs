@@ -62,7 +62,7 @@ pub use grace::{Grace, LateRule};
 pub use host_snapshot::{HostSnapshot, VmState};
 pub use pcos::{
     Answer, Event, Explanation, HostId, HostSpec, HostView, Outcome, Pcos, Placement, Refusal,
-    RequestId, Running, Update, WAITING_CAPACITY,
+    RequestId, ResumedTransfer, Running, Update, WAITING_CAPACITY,
 };
 pub use request::{Request, RequestError};
 pub use what_if::{forecasts, rates};

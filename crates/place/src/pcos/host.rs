@@ -34,6 +34,23 @@ impl HostSpec {
     }
 }
 
+/// Transfer that already runs on a host, for [`Pcos::replace_host`](super::Pcos::replace_host).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResumedTransfer {
+    /// Class, and progress at `as_of`.
+    pub vm: VmState,
+    /// Time to which the progress refers.
+    pub as_of: Nanos,
+    /// Declared limit in bytes per second; `None`: none.
+    pub limit: Option<u64>,
+}
+
+impl ResumedTransfer {
+    pub(super) fn to_running(self, id: RequestId) -> Running {
+        Running::new(id, self.vm, self.as_of, self.limit.unwrap_or(u64::MAX))
+    }
+}
+
 /// Transfer that runs on a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Running {
@@ -48,6 +65,18 @@ pub struct Running {
     pub limit: Option<u64>,
     /// Limit declared with the request, in bytes per second; [`u64::MAX`]: none.
     declared_limit: u64,
+    /// Progress from which `vm` is estimated.
+    known: Progress,
+}
+
+/// Progress of a transfer that is not an estimate, or was fixed when the rates of its host changed.
+/// Estimates are computed from it in one step, so they do not depend on how often they are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Progress {
+    /// Bytes moved.
+    moved: u64,
+    /// Time to which `moved` refers.
+    as_of: Nanos,
 }
 
 impl Running {
@@ -59,7 +88,27 @@ impl Running {
             as_of,
             limit: (limit < u64::MAX).then_some(limit),
             declared_limit: limit,
+            known: Progress {
+                moved: vm.transfer.map_or(0, |transfer| transfer.moved),
+                as_of,
+            },
         }
+    }
+
+    /// Makes the estimated progress the known one.
+    fn fix_progress(&mut self) {
+        self.known = Progress {
+            moved: self.vm.transfer.map_or(0, |transfer| transfer.moved),
+            as_of: self.as_of,
+        };
+    }
+
+    /// Replaces the progress by a reported one.
+    fn report(&mut self, moved: u64) {
+        if let Some(transfer) = &mut self.vm.transfer {
+            transfer.moved = moved;
+        }
+        self.fix_progress();
     }
 
     /// Updates the observed limit: `at` is a rate limited by the transfer's own demand; `None`: it
@@ -77,16 +126,17 @@ impl Running {
         self.limit = (limit < u64::MAX).then_some(limit);
     }
 
-    /// Advances the progress at `bytes_per_s` up to `now`.
+    /// Estimates the progress at `now` from the known one, at `bytes_per_s` since then.
     fn advance(&mut self, now: Nanos, bytes_per_s: u64) {
-        let time = u128::from(now.since(self.as_of).0);
+        let time = u128::from(now.since(self.known.as_of).0);
         if let Some(transfer) = &mut self.vm.transfer {
+            transfer.moved = self.known.moved;
             // 128 bits, and no more than is left: an unlimited rate is `u64::MAX`.
             let moved = time * u128::from(bytes_per_s) / u128::from(Nanos::SECOND.0);
             let left = u128::from(transfer.bytes_left()).min(moved);
             transfer.moved += left as u64;
         }
-        self.as_of = now.max(self.as_of);
+        self.as_of = now.max(self.known.as_of);
     }
 }
 
@@ -173,6 +223,32 @@ impl Host {
         Class::ALL.map(rate).into_iter().max().unwrap_or(0)
     }
 
+    /// Description of the host, with what its database has learnt.
+    #[cfg(test)]
+    pub(super) fn spec(&self) -> HostSpec {
+        HostSpec {
+            database: self.database.clone(),
+            transfers: self.most,
+        }
+    }
+
+    /// Transfers with the progress from which their estimates are computed.
+    #[cfg(test)]
+    pub(super) fn resumable(&self) -> Vec<ResumedTransfer> {
+        let to_known = |running: &Running| {
+            let mut vm = running.vm;
+            if let Some(transfer) = &mut vm.transfer {
+                transfer.moved = running.known.moved;
+            }
+            ResumedTransfer {
+                vm,
+                as_of: running.known.as_of,
+                limit: running.limit,
+            }
+        };
+        self.running.iter().map(to_known).collect()
+    }
+
     pub(super) fn push(&mut self, running: Running) {
         self.running.push(running);
     }
@@ -201,6 +277,12 @@ impl Host {
             running.advance(now, rate);
             *vm = running.vm;
         }
+    }
+
+    /// Estimates the progress at `now`, and makes it the known one: the rates may change.
+    pub(super) fn fix_progress(&mut self, now: Nanos) {
+        self.advance_all(now);
+        self.running.iter_mut().for_each(Running::fix_progress);
     }
 
     /// Learns the rates of classes from an interval, and the demand of transfers that had less than
@@ -240,19 +322,19 @@ impl Host {
 
     /// Applies an update; returns whether the number or the classes of the transfers have changed.
     pub(super) fn update(&mut self, now: Nanos, update: &Update<'_>) -> bool {
-        self.advance_all(now);
+        self.fix_progress(now);
         // Before class changes are applied: the rates were measured under the old classes.
         self.learn(update);
         let mut changed = false;
         for &(id, class) in update.classes {
-            if let Some(vm) = self.find(id) {
-                changed |= vm.class != class;
-                vm.class = class;
+            if let Some(running) = self.find(id) {
+                changed |= running.vm.class != class;
+                running.vm.class = class;
             }
         }
         for &(id, moved) in update.moved {
-            if let Some(transfer) = self.find(id).and_then(|vm| vm.transfer.as_mut()) {
-                transfer.moved = moved;
+            if let Some(running) = self.find(id) {
+                running.report(moved);
             }
         }
         let before = self.running.len();
@@ -317,6 +399,7 @@ impl Host {
     ) -> Option<(Class, Vec<(RequestId, Class)>)> {
         self.advance_all(now);
         let Assignment { class, lowered } = self.admit(now, request).ok()?;
+        self.running.iter_mut().for_each(Running::fix_progress);
         let lower = |(at, class): (usize, Class)| {
             let running = self.running.get_mut(at)?;
             running.vm.class = class;
@@ -337,10 +420,8 @@ impl Host {
         }
     }
 
-    fn find(&mut self, id: RequestId) -> Option<&mut VmState> {
-        let mut all = self.running.iter_mut();
-        all.find(|running| running.id == id)
-            .map(|running| &mut running.vm)
+    fn find(&mut self, id: RequestId) -> Option<&mut Running> {
+        self.running.iter_mut().find(|running| running.id == id)
     }
 }
 

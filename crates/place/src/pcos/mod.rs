@@ -10,12 +10,16 @@
 //! ```
 //!
 //! The set of transfers that each host would accept ([`Acceptance`]) is cached, and recomputed when
-//! something changes on the host or when its validity ends. A decision compares, for each host, the
-//! highest rate that it accepts with the one that the request needs, and its free bandwidth with
-//! that of the other hosts.
+//! something changes on the host or when its validity ends. An index of hosts by the highest rate
+//! that they accept and by free bandwidth finds the one for a request, and an index of requests by
+//! the rate that they need the oldest one for a host. So a decision costs what the hosts that it
+//! changes cost, and hardly depends on the number of hosts and transfers.
 
 mod decision;
 mod host;
+mod host_index;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -25,11 +29,12 @@ use tidegate_core::transfers::Forecast;
 
 use crate::{Acceptance, Grace, LateRule, PriorityDatabase, Rejection, Request, VmState};
 use host::Host;
+use host_index::{Figures, HostIndex};
 
 pub use decision::{
     Answer, Event, Explanation, HostId, Outcome, Placement, Refusal, RequestId, Update,
 };
-pub use host::{HostSpec, Running};
+pub use host::{HostSpec, ResumedTransfer, Running};
 pub(crate) use waiting::{Waiter, Waiting};
 
 /// Default capacity of the waiting list, in requests.
@@ -89,24 +94,13 @@ pub struct Pcos {
     grace: Grace,
     late_rule: LateRule,
     hosts: Vec<Host>,
-    /// Decision data by host, kept apart from `hosts` for cache locality.
-    summaries: Vec<Summary>,
+    /// Decision data by host.
+    index: HostIndex,
+    /// Host at which [`Pcos::refresh_next`] goes on.
+    next_refresh: usize,
     waiting: Waiting,
     next: u64,
     events: VecDeque<Event>,
-}
-
-/// Decision data of a host: half a cache line.
-#[derive(Clone, Copy, Debug)]
-struct Summary {
-    /// Highest rate of an accepted transfer in bytes per second; 0: none is accepted.
-    max_rate: u64,
-    /// Free bandwidth in bytes per second.
-    free: u64,
-    /// End of validity of `max_rate` and `free`.
-    valid_until: Nanos,
-    /// Highest rate of a transfer alone on the host, whether or not it is open.
-    solo_rate: u64,
 }
 
 impl Pcos {
@@ -118,7 +112,8 @@ impl Pcos {
             grace: Grace::default(),
             late_rule: LateRule::default(),
             hosts: Vec::new(),
-            summaries: Vec::new(),
+            index: HostIndex::new(),
+            next_refresh: 0,
             waiting: Waiting::new(),
             next: 0,
             events: VecDeque::new(),
@@ -189,6 +184,22 @@ impl Pcos {
     pub fn refresh_all(&mut self, now: Nanos) {
         for host in 0..self.hosts.len() {
             self.refresh(now, HostId(host));
+        }
+    }
+
+    /// Recomputes the next `n` hosts, round robin, and tries waiting requests on those that accept
+    /// a higher rate than before: transfers that have progressed need less. A caller that decides
+    /// for a long time calls this between decisions, so that no figure of a host grows old.
+    pub fn refresh_next(&mut self, now: Nanos, n: usize) {
+        self.handle_timeout(now);
+        for _ in 0..n.min(self.hosts.len()) {
+            let host = HostId(self.next_refresh % self.hosts.len());
+            self.next_refresh = host.0 + 1;
+            let before = self.hosts[host.0].acceptance().max_rate();
+            self.refresh(now, host);
+            if self.hosts[host.0].acceptance().max_rate() > before {
+                self.retry(now, host);
+            }
         }
     }
 
@@ -311,25 +322,17 @@ impl Pcos {
     /// `rejecting`.
     fn best_host(&mut self, now: Nanos, rate: u64, rejecting: &[HostId]) -> Option<HostId> {
         self.refresh_stale(now);
-        let mut best: Option<(u64, usize)> = None;
-        for (at, summary) in self.summaries.iter().enumerate() {
-            // Among equals the first.
-            let better =
-                summary.max_rate >= rate && best.is_none_or(|(free, _)| summary.free > free);
-            let accepts = better && self.hosts[at].acceptance().takes(rate);
-            if accepts && !rejecting.contains(&HostId(at)) {
-                best = Some((summary.free, at));
-            }
-        }
-        best.map(|(_, at)| HostId(at))
+        let accepts =
+            |at: usize| self.hosts[at].acceptance().takes(rate) && !rejecting.contains(&HostId(at));
+        self.index.best(rate, accepts).map(HostId)
     }
 
     /// Recomputes the acceptance of hosts whose validity has ended.
     fn refresh_stale(&mut self, now: Nanos) {
-        for at in 0..self.summaries.len() {
-            if self.summaries[at].valid_until < now {
-                self.refresh(now, HostId(at));
-            }
+        // Taken all at once, so that each host is recomputed once.
+        let stale: Vec<_> = core::iter::from_fn(|| self.index.pop_stale(now)).collect();
+        for host in stale {
+            self.refresh(now, HostId(host));
         }
     }
 
@@ -337,12 +340,12 @@ impl Pcos {
         let at = &mut self.hosts[host.0];
         at.refresh(now);
         let takes = at.acceptance();
-        self.summaries[host.0] = Summary {
+        let figures = Figures {
             max_rate: takes.max_rate(),
             free: takes.free(),
-            valid_until: takes.valid_until(),
             solo_rate: at.solo_rate(),
         };
+        self.index.set(host.0, figures, takes.valid_until());
     }
 
     /// Places a request on a host if it accepts it; recomputes the host in any case.
@@ -361,7 +364,7 @@ impl Pcos {
 
     /// Tries the waiting requests on a host, oldest first, until it accepts none of them.
     fn retry(&mut self, now: Nanos, host: HostId) {
-        if self.summaries[host.0].valid_until < now {
+        if self.hosts[host.0].acceptance().valid_until() < now {
             self.refresh(now, host);
         }
         // Slot from which to continue: older requests were already rejected by this host.
@@ -386,8 +389,7 @@ impl Pcos {
     }
 
     fn enqueue_or_refuse(&mut self, waiter: Waiter) -> Outcome {
-        let solo_rate = self.summaries.iter().map(|summary| summary.solo_rate).max();
-        let solo_rate = solo_rate.unwrap_or(0);
+        let solo_rate = self.index.solo_rate();
         // Waiting would be futile: the request would be late even on an empty host.
         if waiter.request.rate() > solo_rate {
             let nearest = waiter.request.deadline_at(solo_rate);
@@ -410,12 +412,7 @@ impl Pcos {
         self.handle_timeout(now);
         let host = HostId(self.hosts.len());
         self.hosts.push(Host::new(spec, self.grace, self.late_rule));
-        self.summaries.push(Summary {
-            max_rate: 0,
-            free: 0,
-            valid_until: Nanos::MAX,
-            solo_rate: 0,
-        });
+        self.index.push();
         self.refresh(now, host);
         self.retry(now, host);
         host
@@ -440,6 +437,42 @@ impl Pcos {
         self.hosts[host.0].set_open(true);
         self.refresh(now, host);
         self.retry(now, host);
+    }
+
+    /// Replaces a host and its transfers by what is known of them elsewhere, such as in a store
+    /// that another scheduler has written. Returns the new identifiers of the transfers, in their
+    /// order. Waiting requests are not tried.
+    ///
+    /// # Panics
+    /// There is no such host.
+    pub fn replace_host(
+        &mut self,
+        now: Nanos,
+        host: HostId,
+        spec: HostSpec,
+        is_open: bool,
+        transfers: &[ResumedTransfer],
+    ) -> Vec<RequestId> {
+        let mut replaced = Host::new(spec, self.grace, self.late_rule);
+        replaced.set_open(is_open);
+        let resume = |transfer: &ResumedTransfer| {
+            let id = self.next_id();
+            replaced.push(transfer.to_running(id));
+            id
+        };
+        let ids = transfers.iter().map(resume).collect();
+        self.hosts[host.0] = replaced;
+        self.refresh(now, host);
+        ids
+    }
+
+    /// Fixes the estimated progress of a host's transfers as of `now`. Estimates after it continue
+    /// from there, as those of a scheduler that resumes from a stored copy of them do.
+    ///
+    /// # Panics
+    /// There is no such host.
+    pub fn fix_progress(&mut self, now: Nanos, host: HostId) {
+        self.hosts[host.0].fix_progress(now);
     }
 
     /// Removes a host and returns the transfers that ran there, with their estimated progress. The
