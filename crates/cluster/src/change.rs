@@ -1,5 +1,8 @@
 //! Changes of a cluster's state: puts and deletes of records, and the difference of two states.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::part::Touched;
 use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
 use crate::state::{ClusterState, Inconsistent};
 
@@ -54,11 +57,12 @@ pub enum Change {
 
 impl Change {
     /// Applies changes to a state in order; every store uses this function. Learnt databases are
-    /// not part of the state and are skipped.
+    /// not part of the state and are skipped. The time taken depends on the number of changes, not
+    /// on the size of the state, unless a host is deleted.
     ///
     /// # Errors
-    /// A placement or entitlement has no transfer, or the result is inconsistent. The state may be
-    /// partly changed then.
+    /// A placement or entitlement has no transfer, or the result is inconsistent, provided that the
+    /// state was consistent. The state may be partly changed then.
     pub fn apply(changes: &[Change], state: &mut ClusterState) -> Result<(), Inconsistent> {
         for change in changes {
             change.apply_one(state)?;
@@ -73,7 +77,40 @@ impl Change {
             }
         }
         // Once at the end, because a state may be inconsistent between two changes of a commit.
-        state.check()
+        for change in changes {
+            match change {
+                Change::DeleteHost(_) => return state.check(),
+                Change::PutPlacement { transfer, .. } => state.check_placement(transfer)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the records that a commit with some changes reads and changes.
+    pub(crate) fn touched(changes: &[Change]) -> Touched {
+        let mut touched = Touched::default();
+        for change in changes {
+            match change {
+                Change::PutHost(host) => drop(touched.hosts.insert(host.name.clone())),
+                // Whatever runs there must be known.
+                Change::DeleteHost(_) => touched.everything = true,
+                Change::PutTransfer(transfer) => touched.add_transfer(&transfer.name),
+                Change::PutPlacement {
+                    transfer,
+                    placement,
+                } => {
+                    touched.add_transfer(transfer);
+                    touched.hosts.insert(placement.host.clone());
+                }
+                Change::DeleteTransfer(transfer)
+                | Change::DeletePlacement { transfer }
+                | Change::PutEntitlement { transfer, .. }
+                | Change::DeleteEntitlement { transfer } => touched.add_transfer(transfer),
+                Change::PutLearnt { .. } | Change::PutSettings(_) => {}
+            }
+        }
+        touched
     }
 
     fn apply_one(&self, state: &mut ClusterState) -> Result<(), Inconsistent> {
@@ -87,32 +124,32 @@ impl Change {
             Change::PutLearnt { .. } => {}
             Change::PutTransfer(transfer) => put_transfer(state, transfer),
             Change::DeleteTransfer(name) => {
-                state.running.retain(|running| running.name() != name);
-                state.waiting.retain(|transfer| transfer.name != *name);
+                state.running.remove(name);
+                state.waiting.remove(name);
             }
             Change::PutPlacement {
                 transfer,
                 placement,
             } => put_placement(state, transfer, placement)?,
             Change::DeletePlacement { transfer } => {
-                if let Some(at) = position(&state.running, transfer) {
+                if let Some(running) = state.running.remove(transfer) {
                     // Last: its place in the queue was given up when it was placed.
-                    state.waiting.push(state.running.remove(at).transfer);
+                    state.waiting.push(running.transfer);
                 }
             }
             Change::PutEntitlement {
                 transfer,
                 entitlement,
             } => {
-                let at = position(&state.running, transfer).ok_or_else(|| {
+                let running = state.running.get_mut(transfer).ok_or_else(|| {
                     let transfer = transfer.clone();
                     Inconsistent::NotPlaced { transfer }
                 })?;
-                state.running[at].entitlement = entitlement.clone();
+                running.entitlement = entitlement.clone();
             }
             Change::DeleteEntitlement { transfer } => {
-                if let Some(at) = position(&state.running, transfer) {
-                    state.running[at].entitlement = Entitlement::default();
+                if let Some(running) = state.running.get_mut(transfer) {
+                    running.entitlement = Entitlement::default();
                 }
             }
             Change::PutSettings(settings) => state.settings = *settings,
@@ -121,22 +158,13 @@ impl Change {
     }
 }
 
-fn position(running: &[RunningTransfer], name: &str) -> Option<usize> {
-    running.iter().position(|running| running.name() == name)
-}
-
 fn put_transfer(state: &mut ClusterState, transfer: &Transfer) {
-    let name = transfer.name.as_str();
-    let waiting = state.waiting.iter_mut();
-    let mut same = state
-        .running
-        .iter_mut()
-        .map(|running| &mut running.transfer)
-        .chain(waiting)
-        .filter(|known| known.name == name);
-    match same.next() {
-        Some(known) => *known = transfer.clone(),
-        None => state.waiting.push(transfer.clone()),
+    if let Some(running) = state.running.get_mut(&transfer.name) {
+        running.transfer = transfer.clone();
+    } else if let Some(waiting) = state.waiting.get_mut(&transfer.name) {
+        *waiting = transfer.clone();
+    } else {
+        state.waiting.push(transfer.clone());
     }
 }
 
@@ -145,16 +173,16 @@ fn put_placement(
     name: &str,
     placement: &Placement,
 ) -> Result<(), Inconsistent> {
-    if let Some(at) = position(&state.running, name) {
-        state.running[at].placement = placement.clone();
+    if let Some(running) = state.running.get_mut(name) {
+        running.placement = placement.clone();
         return Ok(());
     }
-    let waits = state.waiting.iter().position(|known| known.name == name);
-    let at = waits.ok_or_else(|| Inconsistent::NoTransfer {
+    let transfer = state.waiting.remove(name);
+    let transfer = transfer.ok_or_else(|| Inconsistent::NoTransfer {
         transfer: name.to_owned(),
     })?;
     state.running.push(RunningTransfer {
-        transfer: state.waiting.remove(at),
+        transfer,
         placement: placement.clone(),
         entitlement: Entitlement::default(),
         live: false,
@@ -162,18 +190,29 @@ fn put_placement(
     Ok(())
 }
 
-/// Returns the changes that lead from one state to another, without learnt databases. Live
-/// transfers are ignored.
+/// Returns the changes that lead from a state to another one that was made from it, without learnt
+/// databases: records that stay have the positions that they had. Live transfers are ignored.
 pub fn difference(from: &ClusterState, to: &ClusterState) -> Vec<Change> {
-    let (mut from, mut to) = (from.clone(), to.clone());
-    from.drop_live();
-    to.drop_live();
-    let mut changes = Vec::new();
     // Live transfers come from the daemons, so no commit may hold them.
-    transfer_changes(&from, &to, &mut changes);
+    let running = |state: &'_ ClusterState, name: &str| {
+        let known = state.running.get(name).filter(|running| !running.live);
+        known.and(state.running.position(name))
+    };
+    let names = from.transfer_names();
+    let is_deleted = |name: &&str| match (running(from, name), from.waiting.position(name)) {
+        // A live transfer of this name was never stored.
+        (None, None) => false,
+        (Some(at), _) => running(to, name) != Some(at),
+        // A waiting transfer that runs now needs no delete, because its placement moves it.
+        (None, at) => to.waiting.position(name) != at && running(to, name).is_none(),
+    };
+    let deleted: BTreeSet<&str> = names.filter(is_deleted).collect();
+    let mut changes: Vec<_> = deleted
+        .iter()
+        .map(|name| Change::DeleteTransfer((*name).to_owned()))
+        .collect();
     // Hosts between the deletes and puts of transfers: placements need their hosts, and a host may
     // only go after its transfers.
-    let puts = changes.split_off(leading_deletes(&changes));
     host_changes(&from.hosts, &to.hosts, &mut changes);
     // Of daemons that were never hosts, or of hosts that are gone since: a reservation is deleted
     // with its host.
@@ -182,78 +221,55 @@ pub fn difference(from: &ClusterState, to: &ClusterState) -> Vec<Change> {
         from.host(name).is_none() && to.host(name).is_none() && !to.memberships.contains_key(name)
     });
     changes.extend(forgotten.cloned().map(Change::DeleteHost));
-    changes.extend(puts);
+    transfer_puts(from, to, &deleted, &mut changes);
     if from.settings != to.settings {
         changes.push(Change::PutSettings(to.settings));
     }
     changes
 }
 
-/// Number of deletes at the beginning of `changes`.
-fn leading_deletes(changes: &[Change]) -> usize {
-    let is_delete = |change: &&Change| matches!(change, Change::DeleteTransfer(_));
-    changes.iter().take_while(is_delete).count()
-}
-
-/// Number of records at the beginning of `to` that keep their positions, because `from` starts with
-/// them apart from deleted ones. Later records must be put again to get the right order.
-fn unmoved_prefix_len<'a>(
-    from: impl Iterator<Item = &'a str>,
-    to: impl Iterator<Item = &'a str> + Clone,
-) -> usize {
-    let left = from.filter(|name| to.clone().any(|there| there == *name));
-    left.zip(to.clone()).take_while(|(a, b)| a == b).count()
+/// Returns the number of hosts at the beginning of `to` that keep their positions, because `from`
+/// starts with them apart from deleted ones. Later hosts must be put again to get the right order.
+fn unmoved_prefix_len(from: &[HostRecord], to: &[HostRecord]) -> usize {
+    let there: BTreeSet<&str> = to.iter().map(|host| host.name.as_str()).collect();
+    let left = from.iter().filter(|host| there.contains(&*host.name));
+    left.zip(to).take_while(|(a, b)| a.name == b.name).count()
 }
 
 fn host_changes(from: &[HostRecord], to: &[HostRecord], changes: &mut Vec<Change>) {
-    let name = |host: &'_ HostRecord| host.name.clone();
-    let n = unmoved_prefix_len(
-        from.iter().map(|host| host.name.as_str()),
-        to.iter().map(|host| host.name.as_str()),
-    );
-    let (stays, comes) = to.split_at(n);
-    let leaves = |host: &&HostRecord| stays.iter().all(|there| there.name != host.name);
+    let (stays, comes) = to.split_at(unmoved_prefix_len(from, to));
+    let kept: BTreeSet<&str> = stays.iter().map(|host| host.name.as_str()).collect();
+    let leaves = |host: &&HostRecord| !kept.contains(&*host.name);
     changes.extend(
         from.iter()
             .filter(leaves)
-            .map(|host| Change::DeleteHost(name(host))),
+            .map(|host| Change::DeleteHost(host.name.clone())),
     );
-    let is_new = |host: &&HostRecord| !from.contains(host);
+    let before: BTreeMap<&str, &HostRecord> =
+        from.iter().map(|host| (host.name.as_str(), host)).collect();
+    let is_new = |host: &&HostRecord| before.get(&*host.name) != Some(host);
     let changed = stays.iter().filter(is_new).chain(comes);
     changes.extend(changed.cloned().map(Change::PutHost));
 }
 
-fn transfer_changes(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Change>) {
-    let running = unmoved_prefix_len(
-        from.running.iter().map(RunningTransfer::name),
-        to.running.iter().map(RunningTransfer::name),
-    );
-    let waiting = unmoved_prefix_len(
-        from.waiting.iter().map(|transfer| transfer.name.as_str()),
-        to.waiting.iter().map(|transfer| transfer.name.as_str()),
-    );
-    let known = |name: &str| from.running(name);
-    let waits = |name: &str| from.waiting.iter().find(|transfer| transfer.name == name);
-    // A waiting transfer that runs now needs no delete, because its placement moves it.
-    let again = |name: &str| {
-        let is_running = to.running[running..]
-            .iter()
-            .any(|later| later.name() == name);
-        let is_waiting = to.waiting[waiting..].iter().any(|later| later.name == name);
-        is_waiting || is_running && known(name).is_some()
+fn transfer_puts(
+    from: &ClusterState,
+    to: &ClusterState,
+    deleted: &BTreeSet<&str>,
+    changes: &mut Vec<Change>,
+) {
+    let known = |name: &str| {
+        let known = from.running.get(name).filter(|running| !running.live);
+        known.filter(|_| !deleted.contains(name))
     };
-    let gone = |name: &&str| !to.has_transfer(name) || again(name);
-    let gone: Vec<_> = from.transfer_names().filter(gone).collect();
-    changes.extend(
-        gone.iter()
-            .map(|name| Change::DeleteTransfer((*name).to_owned())),
-    );
-    for running in &to.running {
+    let waits = |name: &str| {
+        let known = from.waiting.get(name);
+        known.filter(|_| !deleted.contains(name))
+    };
+    for running in to.running.iter().filter(|running| !running.live) {
         let name = running.name();
-        let there = |name: &str| !gone.contains(&name);
-        let before = known(name).filter(|_| there(name));
-        let transfer = before.map(|before| &before.transfer);
-        let transfer = transfer.or_else(|| waits(name).filter(|_| there(name)));
+        let before = known(name);
+        let transfer = before.map(|before| &before.transfer).or(waits(name));
         if transfer != Some(&running.transfer) {
             changes.push(Change::PutTransfer(running.transfer.clone()));
         }
@@ -271,9 +287,8 @@ fn transfer_changes(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Ch
             });
         }
     }
-    for (at, transfer) in to.waiting.iter().enumerate() {
-        let stays = at < waiting && waits(&transfer.name) == Some(transfer);
-        if !stays {
+    for transfer in &to.waiting {
+        if waits(&transfer.name) != Some(transfer) {
             changes.push(Change::PutTransfer(transfer.clone()));
         }
     }
@@ -297,51 +312,84 @@ mod tests {
         Transfer::new(&format!("t-{name}"), &request, Nanos(3))
     }
 
-    /// Random states with few names, so that two states share many records in different orders.
-    fn state() -> impl Strategy<Value = ClusterState> {
-        let hosts = prop::collection::vec((0_u8..4, 0_u64..2), 1..4);
-        let running = prop::collection::vec((0_u8..6, 0_u64..2, 0_usize..4, 0_usize..3), 0..5);
-        let waiting = prop::collection::vec((0_u8..6, 0_u64..2), 0..5);
-        (hosts, running, waiting, 0_u64..2).prop_map(|(hosts, running, waiting, last_number)| {
-            let mut state = ClusterState::default();
-            state.settings.last_number = last_number;
-            for (name, bandwidth) in hosts {
-                let _ = state.add_host(host(name, bandwidth));
+    /// Step that changes a state: an operation, a transfer or host, and a value.
+    type Step = (u8, u8, u8);
+
+    /// Applies a step to a state, which stays consistent.
+    fn change(state: &mut ClusterState, (step, name, value): Step) {
+        let named = format!("t-{name}");
+        match step {
+            0 => drop(state.add_host(host(name % 4, value.into()))),
+            1 => {
+                let gone = format!("host-{}", name % 4);
+                state.running.retain(|it| it.placement.host != gone);
+                state.hosts.retain(|host| host.name != gone);
             }
-            for (name, bytes, at, class) in running {
-                let transfer = transfer(name, bytes);
-                if !state.has_transfer(&transfer.name) {
-                    let host = &state.hosts[at % state.hosts.len()].name;
-                    let entitlement = Entitlement {
-                        class: Class::ALL[class],
-                        lowered_for: Vec::new(),
-                    };
+            2 => {
+                let n = usize::from(value).min(state.hosts.len());
+                state.hosts.rotate_left(n);
+            }
+            3 | 4 if !state.has_transfer(&named) => {
+                state.waiting.push(transfer(name, value.into()));
+            }
+            5 | 6 if !state.hosts.is_empty() => {
+                let waited = state.waiting.remove(&named);
+                let host = &state.hosts[usize::from(value) % state.hosts.len()].name;
+                if state.running.get(&named).is_none() {
                     state.running.push(RunningTransfer {
                         placement: Placement::new(host, Nanos(4)),
-                        transfer,
-                        entitlement,
+                        transfer: waited.unwrap_or_else(|| transfer(name, value.into())),
+                        entitlement: Entitlement {
+                            class: Class::ALL[usize::from(value) % 3],
+                            lowered_for: Vec::new(),
+                        },
                         live: false,
                     });
                 }
             }
-            for (name, bytes) in waiting {
-                let transfer = transfer(name, bytes);
-                if !state.has_transfer(&transfer.name) {
-                    state.waiting.push(transfer);
+            7 => {
+                if let Some(running) = state.running.remove(&named) {
+                    state.waiting.push(running.transfer);
                 }
             }
-            state
-        })
+            8 => drop((state.running.remove(&named), state.waiting.remove(&named))),
+            9 => {
+                if let Some(running) = state.running.get_mut(&named) {
+                    running.placement.moved = value.into();
+                }
+                state.settings.last_number = value.into();
+            }
+            _ => {
+                if let Some(waiting) = state.waiting.remove(&named) {
+                    state.waiting.push(waiting);
+                }
+            }
+        }
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        prop::collection::vec((0_u8..11, 0_u8..6, 0_u8..3), 0..40)
     }
 
     proptest! {
         #[test]
-        fn the_difference_leads_from_one_state_to_the_other((from, to) in (state(), state())) {
+        fn the_difference_leads_from_one_state_to_the_other((first, then) in (steps(), steps())) {
+            let mut from = ClusterState::default();
+            first.into_iter().for_each(|step| change(&mut from, step));
+            let mut to = from.clone();
+            then.into_iter().for_each(|step| change(&mut to, step));
             let mut reached = from.clone();
             let changes = difference(&from, &to);
             prop_assert_eq!(Change::apply(&changes, &mut reached), Ok(()));
             prop_assert_eq!(&reached, &to, "{:?}", changes);
             prop_assert_eq!(difference(&to, &to), []);
+            // What the changes touch is all that a part must have.
+            let touched = Change::touched(&changes);
+            let mut part = from.part(&touched);
+            prop_assert_eq!(Change::apply(&changes, &mut part), Ok(()));
+            let mut adopted = from.clone();
+            adopted.adopt(&part, &touched);
+            prop_assert_eq!(&adopted, &to);
         }
     }
 

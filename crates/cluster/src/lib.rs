@@ -23,9 +23,11 @@ mod error;
 #[cfg(feature = "etcd")]
 pub mod joining;
 mod membership;
+mod part;
 mod record;
 mod state;
 pub mod store;
+mod table;
 
 pub use change::{Change, difference};
 pub use cluster_event::{ClusterEvent, Started};
@@ -33,5 +35,7 @@ pub use daemons::{DaemonError, DaemonSelection, Daemons, LiveTransfer, ServedVm,
 pub use driver::{Cluster, Session};
 pub use error::Error;
 pub use membership::{MemberDevice, Membership, RegisteredDaemon};
+pub use part::Touched;
 pub use record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
 pub use state::{ClusterState, HostError, HostList, Inconsistent};
+pub use table::{Named, Table};

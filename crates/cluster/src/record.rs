@@ -6,6 +6,8 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{self, Class};
 use tidegate_place::{Bandwidth, BandwidthError, Request, RequestError};
 
+use crate::table::Named;
+
 /// Host that runs deadline transfers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostRecord {
@@ -190,6 +192,18 @@ impl RunningTransfer {
             deadline: self.transfer.deadline,
             moved: self.placement.moved,
         }
+    }
+}
+
+impl Named for Transfer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for RunningTransfer {
+    fn name(&self) -> &str {
+        &self.transfer.name
     }
 }
 

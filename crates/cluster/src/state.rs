@@ -1,13 +1,15 @@
 //! State of a cluster: plain data, and the invariants that every state satisfies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 use tidegate_place::{Grace, HostId};
 
 use crate::membership::Membership;
+use crate::part::Touched;
 use crate::record::{HostRecord, RunningTransfer, Settings, Transfer};
+use crate::table::Table;
 
 /// Hosts, their running transfers, waiting transfers, and settings of a cluster.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -15,9 +17,9 @@ pub struct ClusterState {
     /// Hosts in the order in which they were added.
     pub hosts: Vec<HostRecord>,
     /// Transfers that run on a host, in the order in which they were placed.
-    pub running: Vec<RunningTransfer>,
+    pub running: Table<RunningTransfer>,
     /// Transfers that wait for a host, in order of arrival.
-    pub waiting: Vec<Transfer>,
+    pub waiting: Table<Transfer>,
     /// Settings of the whole cluster.
     pub settings: Settings,
     /// Memberships of hosts whose daemons have joined, by host, which need not be in `hosts`. The
@@ -167,7 +169,7 @@ impl ClusterState {
 
     /// Returns the running transfer named `name`.
     pub fn running(&self, name: &str) -> Option<&RunningTransfer> {
-        self.running.iter().find(|running| running.name() == name)
+        self.running.get(name)
     }
 
     /// Returns the names of all transfers, running ones first.
@@ -181,7 +183,7 @@ impl ClusterState {
 
     /// Returns whether a transfer is named `name`.
     pub fn has_transfer(&self, name: &str) -> bool {
-        self.transfer_names().any(|known| known == name)
+        self.running.get(name).is_some() || self.waiting.get(name).is_some()
     }
 
     /// Returns the grace for late transfers.
@@ -279,26 +281,42 @@ impl ClusterState {
     /// # Errors
     /// The first placement that is not.
     pub fn check(&self) -> Result<(), Inconsistent> {
-        let homeless = |running: &&RunningTransfer| self.host(&running.placement.host).is_none();
-        match self.running.iter().find(homeless) {
+        let hosts: BTreeSet<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+        let mut all = self.running.iter();
+        match all.find(|running| !hosts.contains(&*running.placement.host)) {
             None => Ok(()),
-            Some(running) => Err(Inconsistent::NoHost {
-                transfer: running.name().to_owned(),
-                host: running.placement.host.clone(),
-            }),
+            Some(running) => self.check_placement(running.name()),
         }
     }
 
-    /// Removes a running transfer, and restores the classes of those that were lowered for it.
-    /// `None`: there is no such transfer, or its host does not exist.
-    pub(crate) fn end_running(&mut self, name: &str, now: Nanos) -> Option<Ended> {
-        let at = self
-            .running
-            .iter()
-            .position(|running| running.name() == name)?;
-        let ended = self.running.remove(at);
+    /// Checks that the placement of a transfer, if it has one, is on a host of the cluster.
+    pub(crate) fn check_placement(&self, name: &str) -> Result<(), Inconsistent> {
+        match self.running.get(name) {
+            Some(running) if self.host(&running.placement.host).is_none() => {
+                Err(Inconsistent::NoHost {
+                    transfer: name.to_owned(),
+                    host: running.placement.host.clone(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a running transfer, and restores the classes of those that were lowered for it,
+    /// which are among `neighbours`, the names of transfers on its host. `None`: there is no such
+    /// transfer, or its host does not exist.
+    pub(crate) fn end_running<'a>(
+        &mut self,
+        name: &str,
+        neighbours: impl IntoIterator<Item = &'a str>,
+        now: Nanos,
+    ) -> Option<Ended> {
+        let ended = self.running.remove(name)?;
         let mut raised = Vec::new();
-        for running in &mut self.running {
+        for neighbour in neighbours {
+            let Some(running) = self.running.get_mut(neighbour) else {
+                continue;
+            };
             let entitlement = &mut running.entitlement;
             let before = entitlement.lowered_for.len();
             entitlement.lowered_for.retain(|whom| whom != name);
@@ -312,6 +330,77 @@ impl ClusterState {
         // Rates over an interval with a change in it say nothing about either combination.
         self.hosts[host.0].steady_since = now;
         Some(Ended { host, raised })
+    }
+
+    /// Returns the touched records, at their positions, and the settings.
+    pub(crate) fn part(&self, touched: &Touched) -> ClusterState {
+        if touched.everything {
+            return self.clone();
+        }
+        let mut part = ClusterState {
+            settings: self.settings,
+            ..ClusterState::default()
+        };
+        let hosts = touched.hosts.iter().filter_map(|name| self.host(name));
+        let mut hosts: Vec<_> = hosts.collect();
+        hosts.sort_unstable();
+        part.hosts = hosts.iter().map(|at| self.hosts[at.0].clone()).collect();
+        part.adopt_memberships(self, touched);
+        let names = touched.transfers.iter().map(String::as_str);
+        part.running.adopt(names.clone(), &self.running);
+        part.waiting.adopt(names, &self.waiting);
+        // New records of the part come after all others.
+        part.raise_last(self);
+        part
+    }
+
+    /// Makes the touched records, and the settings, those of a part of another state. Hosts that
+    /// are new there come last. Positions count as taken if a record is there.
+    pub(crate) fn adopt(&mut self, part: &ClusterState, touched: &Touched) {
+        if touched.everything {
+            let (running, waiting) = (self.running.last(), self.waiting.last());
+            *self = part.clone();
+            self.running.set_last(running);
+            self.waiting.set_last(waiting);
+            return;
+        }
+        self.settings = part.settings;
+        for host in part
+            .hosts
+            .iter()
+            .filter(|host| touched.hosts.contains(&host.name))
+        {
+            match self.host(&host.name) {
+                Some(at) => self.hosts[at.0] = host.clone(),
+                None => self.hosts.push(host.clone()),
+            }
+        }
+        self.adopt_memberships(part, touched);
+        let names = touched.transfers.iter().map(String::as_str);
+        self.running.adopt(names.clone(), &part.running);
+        self.waiting.adopt(names, &part.waiting);
+    }
+
+    /// Makes the memberships of touched hosts those of another state.
+    pub(crate) fn adopt_memberships(&mut self, other: &ClusterState, touched: &Touched) {
+        if touched.everything {
+            self.memberships.clone_from(&other.memberships);
+            return;
+        }
+        for host in &touched.hosts {
+            match other.memberships.get(host) {
+                Some(membership) => {
+                    self.memberships.insert(host.clone(), membership.clone());
+                }
+                None => drop(self.memberships.remove(host)),
+            }
+        }
+    }
+
+    /// Counts positions as taken that another state counts so.
+    pub(crate) fn raise_last(&mut self, other: &ClusterState) {
+        self.running.raise_last(other.running.last());
+        self.waiting.raise_last(other.waiting.last());
     }
 
     /// Removes live transfers, which every session requests from the daemons again.
@@ -335,12 +424,12 @@ mod tests {
         let request = Request::new(600, Nanos::SECOND).expect("valid");
         ClusterState {
             hosts: vec![host("a"), host("b")],
-            running: vec![RunningTransfer {
+            running: Table::from(vec![RunningTransfer {
                 transfer: Transfer::new("x", &request, Nanos(1)),
                 placement: Placement::new("a", Nanos(1)),
                 entitlement: Entitlement::default(),
                 live: false,
-            }],
+            }]),
             ..ClusterState::default()
         }
     }

@@ -103,9 +103,8 @@ fn merge_transfers(
 /// Merges one transfer: as progress of a transfer that was placed under its VM's name, else as a
 /// transfer of its own.
 fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTransfer, now: Nanos) {
-    let mut all = state.running.iter_mut();
-    let own = all.find(|running| running.name() == vm && running.placement.host == host);
-    if let Some(running) = own {
+    let own = state.running.get_mut(vm);
+    if let Some(running) = own.filter(|running| running.placement.host == host) {
         running.entitlement.class = live.class;
         // A daemon also counts what its VM moves beyond the placed size.
         running.placement.moved = live.moved.min(running.transfer.bytes);
@@ -200,8 +199,10 @@ mod tests {
     fn a_placed_transfer_takes_the_progress_of_its_vms_transfer() {
         let (mut state, host) = state();
         merge_transfer(&mut state, "a", "dss", &LIVE, Nanos(1));
-        state.running[0].transfer.name = "dss".to_owned();
-        state.running[0].live = false;
+        let mut running = state.running.remove("a/dss").expect("it was merged");
+        running.transfer.name = "dss".to_owned();
+        running.live = false;
+        state.running.push(running);
         let further = LiveTransfer {
             moved: 1_000,
             class: Class::Idle,

@@ -1,9 +1,11 @@
 //! Driver: runs the state machine of `tidegate-place` on the state of a cluster.
 //!
-//! Each operation is one [`Session`]: open, change, save. Every session rebuilds the state machine
-//! from the stored state; only the store outlives a session.
+//! A single operation is one [`Session`]: open, change, save. Opening builds the state machine from
+//! the stored state. For many operations a cluster is kept: [`Cluster::continue_at`] goes on at a
+//! later time, and [`Cluster::refresh`] brings it up to date after another writer was faster.
 
 mod daemon_transfers;
+mod keep;
 mod names;
 mod operations;
 mod pending;
@@ -22,12 +24,14 @@ use crate::change::{Change, difference};
 use crate::cluster_event::ClusterEvent;
 use crate::daemons::{DaemonSelection, Daemons};
 use crate::error::Error;
+use crate::part::Touched;
 use crate::record::Transfer;
 use crate::state::ClusterState;
 use crate::store::{ClusterStore, Revision, Snapshot, StoreError};
 use daemon_transfers::ReportedRates;
 use names::Names;
 use pending::Pending;
+use resume::Databases;
 
 /// Environment of one session on a cluster.
 pub struct Session<'a> {
@@ -54,8 +58,18 @@ pub struct Cluster<'a> {
     /// State machine that places transfers (meta-scheduler PCOS).
     pcos: Pcos,
     names: Names,
+    /// Stored priority databases.
+    databases: Databases,
     /// Hosts whose priority database has learnt since the state was loaded.
     learnt: Vec<HostId>,
+    /// Hosts that were closed for one request.
+    closed: Vec<HostId>,
+    /// Records that the next save stores, if they differ from those that are stored.
+    touched: Touched,
+    /// True for a cluster that is kept for many decisions.
+    is_kept: bool,
+    /// True after a [`Cluster::refresh`] that failed.
+    is_stale: bool,
     /// Events and starts that follow the next commit, in order.
     pending: Vec<Pending>,
     lost_race: bool,
@@ -88,14 +102,24 @@ impl<'a> Cluster<'a> {
             &stored_hosts,
             session.notify,
         )?;
-        let (pcos, names) = resume::resume(&state, session.store, now)?;
+        let databases = session.store.learnt_by_all(&state.hosts)?;
+        let (pcos, names) = resume::resume(&state, &databases, now)?;
+        let touched = Touched {
+            everything: true,
+            ..Touched::default()
+        };
         let mut cluster = Cluster {
             session,
             stored,
             state,
             pcos,
             names,
+            databases,
             learnt: Vec::new(),
+            closed: Vec::new(),
+            touched,
+            is_kept: false,
+            is_stale: false,
             pending: Vec::new(),
             lost_race: false,
         };
@@ -118,9 +142,16 @@ impl<'a> Cluster<'a> {
     /// Rebuilds the state machine from the current state.
     fn rebuild(&mut self) -> Result<(), Error> {
         self.learnt.clear();
-        let (store, now) = (self.session.store, self.session.now);
-        (self.pcos, self.names) = resume::resume(&self.state, store, now)?;
+        let now = self.session.now;
+        (self.pcos, self.names) = resume::resume(&self.state, &self.databases, now)?;
         Ok(())
+    }
+
+    /// Builds the state machine of the present state, as a new session would have it.
+    #[cfg(test)]
+    pub(crate) fn resumed(&self) -> Result<Pcos, StoreError> {
+        let resumed = resume::resume(&self.state, &self.databases, self.session.now);
+        resumed.map(|(pcos, _)| pcos)
     }
 
     /// Commits all changes, then starts what was placed and sends the events; a read-only session
@@ -132,30 +163,62 @@ impl<'a> Cluster<'a> {
     /// not start a requested transfer, which is then removed from the store again.
     pub fn save(&mut self) -> Result<(), Error> {
         if self.session.read_only {
+            self.open_closed();
             return Ok(());
         }
+        if self.is_stale {
+            // The store may be ahead of the hosts that decisions were made on.
+            self.lost_race = true;
+            let present = self.stored.revision;
+            return Err(StoreError::Conflict { present }.into());
+        }
         self.copy_progress();
-        let mut state = self.state.clone();
         // Daemons own live transfers; a stored copy would be out of date in the next session.
-        state.drop_live();
-        let mut changes = difference(&self.stored.state, &state);
-        for host in std::mem::take(&mut self.learnt) {
+        let mut part = self.state.part(&self.touched);
+        part.drop_live();
+        let mut stored = self.stored.state.part(&self.touched);
+        let mut changes = difference(&stored, &part);
+        // New records get the positions that they have in the store.
+        Change::apply(&changes, &mut stored).map_err(StoreError::from)?;
+        // The removal of a host may end a membership, which the decisions do not.
+        part.memberships.clone_from(&stored.memberships);
+        debug_assert_eq!(stored, part, "the changes lead to what was decided");
+        let mut learnt = Databases::new();
+        for host in &self.learnt {
             // A host that learnt may have been removed in this session.
             if let (Some(record), Some(database)) =
-                (self.state.hosts.get(host.0), self.database(host))
+                (self.state.hosts.get(host.0), self.database(*host))
             {
-                changes.push(Change::PutLearnt {
-                    host: record.name.clone(),
-                    database: database.export().as_bytes().to_vec(),
-                });
+                learnt.insert(record.name.clone(), database.export().as_bytes().to_vec());
             }
         }
+        let put = |(host, database): (&String, &Vec<u8>)| Change::PutLearnt {
+            host: host.clone(),
+            database: database.clone(),
+        };
+        changes.extend(learnt.iter().map(put));
         let revision = self.stored.revision;
-        let committed = self.session.store.commit(revision, &changes);
-        self.lost_race = matches!(committed, Err(StoreError::Conflict { .. }));
-        let revision = committed?;
+        // A kept cluster that has decided nothing new has nothing to ask the store for.
+        if !(self.is_kept && changes.is_empty()) {
+            let committed = self.session.store.commit(revision, &changes);
+            self.lost_race = matches!(committed, Err(StoreError::Conflict { .. }));
+            self.stored.revision = committed?;
+        }
         // Later saves of the session commit only what has changed since this one.
-        self.stored = Snapshot { revision, state };
+        self.stored.state.adopt(&stored, &self.touched);
+        self.state.adopt_memberships(&stored, &self.touched);
+        let names: Vec<&str> = stored.transfer_names().collect();
+        (self.state.running).adopt(names.iter().copied(), &stored.running);
+        (self.state.waiting).adopt(names.iter().copied(), &stored.waiting);
+        self.databases.append(&mut learnt);
+        self.learnt.clear();
+        if self.is_kept {
+            self.touched = Touched {
+                everything: self.has_daemons(),
+                ..Touched::default()
+            };
+        }
+        self.open_closed();
         self.finish_pending()
     }
 
@@ -169,14 +232,22 @@ impl<'a> Cluster<'a> {
     /// which the estimate does not merely continue from the stored one.
     fn copy_progress(&mut self) {
         for host in self.changed_hosts() {
-            let view = self.pcos.host(host);
-            for running in view.map_or(&[][..], |view| view.running()) {
-                let name = self.names.name(running.id);
-                let mut all = self.state.running.iter_mut();
-                let own = name.and_then(|name| all.find(|known| known.name() == name));
-                if let (Some(own), Some(progress)) = (own, running.vm.transfer) {
+            for name in self.names_on(host) {
+                let id = self.names.id(&name);
+                let view = self.pcos.host(host);
+                let running = view.map_or(&[][..], |view| view.running());
+                let running = running.iter().find(|running| Some(running.id) == id);
+                let own = self.state.running.get_mut(&name);
+                if let (Some(own), Some(running)) = (own, running)
+                    && let Some(progress) = running.vm.transfer
+                {
                     (own.placement.moved, own.placement.as_of) = (progress.moved, running.as_of);
+                    self.touched.add_transfer(&name);
                 }
+            }
+            // Estimates go on from what is stored, as those of another session do.
+            if self.pcos.host(host).is_some() {
+                self.pcos.fix_progress(self.session.now, host);
             }
         }
     }
@@ -247,6 +318,7 @@ impl Cluster<'_> {
         self.state.hosts.remove(host.0);
         let all = &mut self.state.running;
         all.retain(|running| running.placement.host != name);
+        self.touched.everything = true;
         // Removal shifts the indices of later hosts, which the state machine uses as numbers.
         self.rebuild()?;
         for (limit, transfer, running) in lost {
@@ -280,7 +352,9 @@ impl Cluster<'_> {
         let request = limited.unwrap_or(request);
         let left = request.bytes();
         let Answer { id, outcome } = self.pcos.request(now, request);
-        self.names.add(id, &transfer);
+        if !matches!(outcome, Outcome::Refused(_)) {
+            self.names.add(id, &transfer);
+        }
         let again = Transfer::new(&transfer, &request, now);
         let event = match outcome {
             Outcome::Placed(placement) => {
@@ -293,6 +367,7 @@ impl Cluster<'_> {
                 }
             }
             Outcome::Waiting => {
+                self.touched.add_transfer(&transfer);
                 self.state.waiting.push(again);
                 ClusterEvent::Requeued { transfer, left }
             }
@@ -334,12 +409,14 @@ impl Cluster<'_> {
                 Event::Discarded(id) => *id,
             };
             let name = self.name_of(id).to_owned();
-            let mut all = self.state.waiting.iter();
+            if matches!(event, Event::Discarded(_)) {
+                self.names.remove(id);
+            }
             // The request may have left the list earlier in this session.
-            let Some(at) = all.position(|transfer| transfer.name == name) else {
+            let Some(waited) = self.state.waiting.remove(&name) else {
                 continue;
             };
-            let waited = self.state.waiting.remove(at);
+            self.touched.add_transfer(&name);
             let pending = match event {
                 Event::Discarded(_) => ClusterEvent::Discarded { transfer: name }.into(),
                 Event::Placed(placement) => self.record_placement(waited, &placement),

@@ -3,8 +3,8 @@
 use tidegate_core::transfers::Class;
 use tidegate_place::{Answer, HostId, Outcome, Placement, Request, RequestId, Update};
 
-use super::Cluster;
 use super::pending::Pending;
+use super::{Cluster, resume};
 use crate::cluster_event::ClusterEvent;
 use crate::error::Error;
 use crate::record::{self, Entitlement, RunningTransfer, Transfer};
@@ -39,8 +39,8 @@ impl Cluster<'_> {
     /// # Errors
     /// No daemon serves the VM, or a daemon does not answer.
     pub fn only_where_served(&mut self, vm: &str) -> Result<(), Error> {
-        let mut there = 0;
-        for (at, host) in self.state.hosts.iter().enumerate() {
+        let mut all_serve = Vec::new();
+        for host in &self.state.hosts {
             let serves = match &host.socket {
                 Some(socket) if !host.drained => {
                     let device = host.device.as_ref();
@@ -51,13 +51,14 @@ impl Cluster<'_> {
                 }
                 _ => false,
             };
-            if serves {
-                there += 1
-            } else {
-                self.pcos.close_host(self.session.now, HostId(at))
-            }
+            all_serve.push(serves);
         }
-        if there > 0 {
+        if all_serve.contains(&true) {
+            // Closed only now: after an error the next request finds the hosts as they were.
+            for (at, _) in all_serve.iter().enumerate().filter(|(_, serves)| !**serves) {
+                self.pcos.close_host(self.session.now, HostId(at));
+                self.closed.push(HostId(at));
+            }
             return Ok(());
         }
         let hosts = self.state.hosts.iter();
@@ -68,11 +69,25 @@ impl Cluster<'_> {
         })
     }
 
+    /// Opens the hosts again that were closed for one request.
+    pub(super) fn open_closed(&mut self) {
+        for host in std::mem::take(&mut self.closed) {
+            let record = self.state.hosts.get(host.0);
+            let is_open = record.is_some_and(|host| resume::is_open(&self.state, host));
+            if self.is_kept && is_open {
+                self.pcos.open_host(self.session.now, host);
+            }
+        }
+    }
+
     /// Requests a host for a new transfer. With `start` it is started on the host's daemon once the
     /// placement is [saved](Cluster::save).
     pub fn request(&mut self, name: &str, request: Request, start: bool) -> Outcome {
         let Answer { id, outcome } = self.pcos.request(self.session.now, request);
-        self.names.add(id, name);
+        if !matches!(outcome, Outcome::Refused(_)) {
+            self.names.add(id, name);
+            self.touched.add_transfer(name);
+        }
         let transfer = Transfer {
             start,
             ..Transfer::new(name, &request, self.session.now)
@@ -103,6 +118,8 @@ impl Cluster<'_> {
             return;
         };
         host.steady_since = now;
+        self.touched.hosts.insert(host.name.clone());
+        self.touched.add_transfer(&transfer.name);
         self.state.running.push(RunningTransfer {
             transfer,
             placement: record::Placement::new(&host.name, now),
@@ -116,8 +133,8 @@ impl Cluster<'_> {
 
     /// Records that a transfer was lowered for another one.
     fn lower(&mut self, name: &str, class: Class, for_whom: &str) {
-        let mut all = self.state.running.iter_mut();
-        if let Some(running) = all.find(|running| running.name() == name) {
+        self.touched.add_transfer(name);
+        if let Some(running) = self.state.running.get_mut(name) {
             let entitlement = &mut running.entitlement;
             assert!(
                 class <= entitlement.class,
@@ -142,7 +159,9 @@ impl Cluster<'_> {
         self.check_not_live(name)?;
         // Only a waiting request can be withdrawn.
         if self.pcos.withdraw(id) {
-            self.state.waiting.retain(|transfer| transfer.name != name);
+            self.names.remove(id);
+            self.state.waiting.remove(name);
+            self.touched.add_transfer(name);
             let transfer = name.to_owned();
             self.pending
                 .push(ClusterEvent::Withdrawn { transfer }.into());
@@ -155,9 +174,24 @@ impl Cluster<'_> {
 
     /// Removes a running transfer, and restores the classes of those that were lowered for it.
     pub(super) fn remove_running(&mut self, id: RequestId, name: &str) {
-        let Some(Ended { host, raised }) = self.state.end_running(name, self.session.now) else {
+        let place = self
+            .state
+            .running(name)
+            .map(|running| &running.placement.host);
+        let place = place.and_then(|name| self.state.host(name));
+        let neighbours = place.map_or(Vec::new(), |host| self.names_on(host));
+        let neighbours = neighbours.iter().map(String::as_str);
+        let ended = self.state.end_running(name, neighbours, self.session.now);
+        self.touched.add_transfer(name);
+        let Some(Ended { host, raised }) = ended else {
             return;
         };
+        self.touched
+            .hosts
+            .insert(self.state.hosts[host.0].name.clone());
+        raised
+            .iter()
+            .for_each(|(name, _)| self.touched.add_transfer(name));
         let classes: Vec<_> = raised
             .into_iter()
             .filter_map(|(name, class)| Some((self.names.id(&name)?, class)))
@@ -169,6 +203,7 @@ impl Cluster<'_> {
             ..Update::default()
         };
         self.pcos.update(self.session.now, host, &update);
+        self.names.remove(id);
     }
 
     pub(super) fn unknown_transfer(&self, name: &str) -> Error {
@@ -180,8 +215,7 @@ impl Cluster<'_> {
 
     /// Checks that no daemon manages a transfer.
     pub(super) fn check_not_live(&self, name: &str) -> Result<(), Error> {
-        let mut all = self.state.running.iter();
-        let Some(live) = all.find(|running| running.name() == name && running.live) else {
+        let Some(live) = self.state.running(name).filter(|running| running.live) else {
             return Ok(());
         };
         let mut hosts = self.state.hosts.iter();

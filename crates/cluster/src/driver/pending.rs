@@ -197,10 +197,9 @@ impl Cluster<'_> {
             return Ok(());
         }
         let mut state = stored.state.clone();
-        if state
-            .end_running(&start.transfer, self.session.now)
-            .is_none()
-        {
+        let neighbours = stored.state.running.iter().map(RunningTransfer::name);
+        let ended = state.end_running(&start.transfer, neighbours, self.session.now);
+        if ended.is_none() {
             return Ok(());
         }
         let changes = difference(&stored.state, &state);

@@ -1,6 +1,7 @@
 //! Progress reports of transfers, whose rates are recorded in the host's priority database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
 use tidegate_core::time::Nanos;
 
 use tidegate_place::{HostId, Update};
@@ -33,7 +34,12 @@ impl Cluster<'_> {
             self.check_moved(name, *bytes)?;
         }
         // Host by host, because an interval counts only with the rates of all its transfers.
-        for host in (0..self.state.hosts.len()).map(HostId) {
+        let reported = moved
+            .iter()
+            .filter_map(|(name, _)| self.state.running(name));
+        let hosts = reported.filter_map(|running| self.state.host(&running.placement.host));
+        let hosts: BTreeSet<_> = hosts.collect();
+        for host in hosts {
             if self.apply_reports(host, moved) {
                 self.learnt.push(host);
             }
@@ -75,15 +81,14 @@ impl Cluster<'_> {
     /// before and again now, without a change in between, and the rates are plausible.
     pub(super) fn apply_reports(&mut self, host: HostId, moved: &[(String, u64)]) -> bool {
         let now = self.session.now;
-        let report = |running: &RunningTransfer| {
-            let own = moved
-                .iter()
-                .find(|(name, _)| *name == running.transfer.name);
-            own.map(|report| report.1)
-        };
+        let mut reports = BTreeMap::new();
+        for (name, bytes) in moved {
+            reports.entry(name.as_str()).or_insert(*bytes);
+        }
+        let report = |running: &RunningTransfer| reports.get(running.name()).copied();
         let (mut measured, mut demand_limited) = (Vec::new(), Vec::new());
         if let Some(length) = self.common_interval(host, |running| report(running).is_some()) {
-            for running in self.transfers_on(host) {
+            for running in &self.transfers_on(host) {
                 let before = running.placement.reported;
                 let bytes = report(running).unwrap_or(before).saturating_sub(before);
                 let rate = per_s(bytes, length);
@@ -101,10 +106,13 @@ impl Cluster<'_> {
             measured.clear();
             demand_limited.clear();
         }
-        let name = record.name.clone();
+        self.touched.hosts.insert(record.name.clone());
         let mut now_moved = Vec::new();
-        let all = self.state.running.iter_mut();
-        for running in all.filter(|running| running.placement.host == name) {
+        for name in self.names_on(host) {
+            let Some(running) = self.state.running.get_mut(&name) else {
+                continue;
+            };
+            self.touched.add_transfer(&name);
             if let Some(bytes) = report(running) {
                 running.placement.reported = bytes;
                 running.placement.reported_at = now;
@@ -126,18 +134,19 @@ impl Cluster<'_> {
     /// or their daemon may have other transfers next time. On all others the next session gets the
     /// same estimate from the stored progress, and a commit stays as small as what it changes.
     pub(super) fn changed_hosts(&self) -> Vec<HostId> {
+        if self.is_kept && !self.touched.everything {
+            // What is touched is known, and the rates of no other host have changed.
+            return self.touched_hosts(&self.touched).into_iter().collect();
+        }
         let (before, after) = (by_host(&self.stored.state), by_host(&self.state));
+        let stored = self.stored.state.hosts.iter();
+        let stored: BTreeMap<&str, &HostRecord> =
+            stored.map(|host| (host.name.as_str(), host)).collect();
         let is_changed = |(at, host): (usize, &HostRecord)| {
             let (name, id) = (host.name.as_str(), HostId(at));
-            let stored = self
-                .stored
-                .state
-                .hosts
-                .iter()
-                .find(|stored| stored.name == *name);
             let is_changed = host.socket.is_some()
                 || self.learnt.contains(&id)
-                || stored != Some(host)
+                || stored.get(name) != Some(&host)
                 || before.get(name) != after.get(name)
                 || self.has_ended(id);
             is_changed.then_some(id)
@@ -168,10 +177,10 @@ impl Cluster<'_> {
     }
 
     /// Returns the transfers that run on a host.
-    fn transfers_on(&self, host: HostId) -> impl Iterator<Item = &RunningTransfer> + Clone {
-        let host = self.state.hosts[host.0].name.as_str();
-        let all = self.state.running.iter();
-        all.filter(move |running| running.placement.host == host)
+    fn transfers_on(&self, host: HostId) -> Vec<RunningTransfer> {
+        let names = self.names_on(host);
+        let there = names.iter().filter_map(|name| self.state.running(name));
+        there.cloned().collect()
     }
 
     /// Returns the interval over which all transfers of a host were reported; `None`: not all at
@@ -181,14 +190,15 @@ impl Cluster<'_> {
         host: HostId,
         is_reported: impl Fn(&RunningTransfer) -> bool,
     ) -> Option<Nanos> {
-        let mut all = self.transfers_on(host);
-        let since = all.clone().next()?.placement.reported_at;
+        let all = self.transfers_on(host);
+        let since = all.first()?.placement.reported_at;
         let length = self.session.now.since(since);
         let steady = self.state.hosts[host.0].steady_since;
         // An interval counts only if nothing changed on the host within it.
         let is_whole = length >= SHORTEST_INTERVAL && since >= steady;
-        let is_of_all =
-            all.all(|running| running.placement.reported_at == since && is_reported(running));
+        let is_of_all = all
+            .iter()
+            .all(|running| running.placement.reported_at == since && is_reported(running));
         (is_whole && is_of_all).then_some(length)
     }
 }

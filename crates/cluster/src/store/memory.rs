@@ -48,9 +48,10 @@ impl ClusterStore for MemoryStore {
             return Ok(revision);
         }
         // On a copy: a refused commit must leave the state unchanged.
-        let mut state = contents.state.clone();
-        Change::apply(changes, &mut state)?;
-        contents.state = state;
+        let touched = Change::touched(changes);
+        let mut part = contents.state.part(&touched);
+        Change::apply(changes, &mut part)?;
+        contents.state.adopt(&part, &touched);
         contents.revision = revision.next();
         for change in changes {
             if let Change::PutLearnt { host, database } = change {

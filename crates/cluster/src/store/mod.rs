@@ -20,6 +20,7 @@ mod redb;
 use std::collections::BTreeMap;
 
 use crate::change::Change;
+use crate::part::Touched;
 use crate::record::HostRecord;
 use crate::state::{ClusterState, Inconsistent};
 
@@ -54,6 +55,24 @@ pub struct Snapshot {
     pub state: ClusterState,
 }
 
+/// Changes of a state that other writers have committed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Update {
+    /// Whole state.
+    State(Snapshot),
+    /// Records that have changed; no host has come, gone or moved.
+    Part {
+        /// Present revision.
+        revision: Revision,
+        /// Names of the records.
+        touched: Touched,
+        /// Records, at their positions; those that are not there were deleted.
+        part: ClusterState,
+        /// Learnt priority databases by host.
+        learnt: BTreeMap<String, Vec<u8>>,
+    },
+}
+
 /// Store of one cluster's state.
 ///
 /// A commit is durable when it returns, and atomic with respect to crashes.
@@ -71,6 +90,15 @@ pub trait ClusterStore: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     fn learnt(&self, host: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Returns what has changed since the state of `known`; `None`: nothing, so that a commit on it
+    /// holds unless another writer comes first. A store that can tell single records does so.
+    ///
+    /// # Errors
+    /// The store cannot be read or contains something else.
+    fn changes_since(&self, known: Revision) -> Result<Option<Update>, StoreError> {
+        Ok(self.load(known)?.map(Update::State))
+    }
 
     /// Returns the priority databases of `hosts` that have one, by name, as
     /// [`learnt`](ClusterStore::learnt) does one by one.

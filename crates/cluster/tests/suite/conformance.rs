@@ -116,10 +116,10 @@ fn names(store: &dyn ClusterStore) -> (Vec<String>, Vec<String>) {
         .expect("reads")
         .expect("not empty");
     let running = loaded.state.running.iter();
-    let waiting = loaded.state.waiting.into_iter();
+    let waiting = loaded.state.waiting.iter();
     (
         running.map(|running| running.name().to_owned()).collect(),
-        waiting.map(|transfer| transfer.name).collect(),
+        waiting.map(|transfer| transfer.name.clone()).collect(),
     )
 }
 
@@ -170,9 +170,8 @@ fn a_commit_is_loaded_with_its_revision(store: &dyn ClusterStore) {
     assert_eq!(loaded.state.hosts, [full]);
     assert_eq!(loaded.state.settings, settings);
     assert_eq!(loaded.state.waiting, [transfer("y", 200)]);
-    let [running] = loaded.state.running.as_slice() else {
-        panic!("{:?}", loaded.state.running);
-    };
+    assert_eq!(loaded.state.running.len(), 1);
+    let running = &loaded.state.running[0];
     assert_eq!(running.transfer, limited);
     let placed = Change::PutPlacement {
         transfer: "x".to_owned(),

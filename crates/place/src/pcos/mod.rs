@@ -220,6 +220,16 @@ impl Pcos {
         }
     }
 
+    /// Tries all waiting requests on a host, for instance after [`Pcos::replace_host`].
+    ///
+    /// # Panics
+    /// There is no such host.
+    pub fn retry_host(&mut self, now: Nanos, host: HostId) {
+        self.handle_timeout(now);
+        self.refresh(now, host);
+        self.retry(now, host);
+    }
+
     /// Processes changes on a host, and retries the waiting requests on it if the number or the
     /// classes of its transfers have changed. Ignores unknown transfers and removed hosts.
     ///
@@ -441,7 +451,8 @@ impl Pcos {
 
     /// Replaces a host and its transfers by what is known of them elsewhere, such as in a store
     /// that another scheduler has written. Returns the new identifiers of the transfers, in their
-    /// order. Waiting requests are not tried.
+    /// order. Waiting requests are not tried:
+    /// [`Pcos::retry_host`] does.
     ///
     /// # Panics
     /// There is no such host.

@@ -5,7 +5,10 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use etcd_client::{Certificate, Client, ConnectOptions, Error as EtcdError, Identity, TlsOptions};
+use etcd_client::{
+    Certificate, Client, ConnectOptions, Error as EtcdError, Identity, TlsOptions, WatchResponse,
+    WatchStream,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
@@ -31,6 +34,8 @@ pub(super) struct Members {
     call_timeout: Duration,
     attempt_timeout: Duration,
     connections: Mutex<Connections>,
+    /// Watch that a store follows; `None`: to be opened.
+    pub(super) stream: Mutex<Option<Stream>>,
 }
 
 /// Connections to the members, made when they are needed.
@@ -38,6 +43,17 @@ struct Connections {
     /// Index of the member that is asked first.
     current: usize,
     clients: Vec<Option<Client>>,
+}
+
+/// Watch that a store follows.
+pub(super) struct Stream {
+    pub(super) stream: WatchStream,
+    /// First message, which the acknowledgement may have brought.
+    pub(super) first: Option<WatchResponse>,
+    /// First revision of etcd whose events are still to come.
+    pub(super) next: i64,
+    /// Member that the stream is from.
+    pub(super) member: usize,
 }
 
 /// Failed call.
@@ -112,6 +128,7 @@ impl Members {
                 current: 0,
                 clients,
             }),
+            stream: Mutex::default(),
         })
     }
 

@@ -1,6 +1,4 @@
-//! Folders of keys that are no records of the state, and values by key.
-
-use std::collections::BTreeMap;
+//! Folders of keys that are no records of the state.
 
 /// Folder of daemons that are registered, each under its lease.
 pub(super) const MEMBERS: &str = "members/";
@@ -10,6 +8,3 @@ pub(super) const RESERVATIONS: &str = "reservations/";
 /// Folder of recorded starts, by host and transfer. Commits put them with placements, and daemons
 /// delete them.
 pub(super) const STARTS: &str = "starts/";
-
-/// Values by key, without the prefix of the store.
-pub(super) type Values = BTreeMap<String, Vec<u8>>;

@@ -17,8 +17,9 @@ use super::client::{Failure, Members};
 use super::keys::{MEMBERS, RESERVATIONS, STARTS};
 use super::records::{HOSTS, PLACEMENTS};
 use super::starts::start_key;
+use super::transport::Answer;
 use super::value::{HostValue, PlacementValue, read, write};
-use super::{ANSWER_BYTES, Answer, EtcdOptions};
+use super::{ANSWER_BYTES, EtcdOptions};
 use crate::store::StoreError;
 
 pub(crate) use super::published::{MemberDeviceValue, MemberValue, ReservationValue};

@@ -9,10 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tidegate_core::time::Nanos;
 
-use super::keys::{MEMBERS, RESERVATIONS, Values};
-use super::value::{SCHEMA, read};
+use super::value::SCHEMA;
 use crate::membership::{MemberDevice, Membership, RegisteredDaemon};
-use crate::store::StoreError;
 
 /// Value of `reservations/HOST`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -34,6 +32,16 @@ impl ReservationValue {
             devices,
             written_ns: written.0,
             left: false,
+        }
+    }
+
+    /// Returns the membership of a host whose daemon is not registered.
+    pub(super) fn to_membership(&self) -> Membership {
+        Membership {
+            reserved: self.devices.clone(),
+            written: Nanos(self.written_ns),
+            has_left: self.left,
+            daemon: None,
         }
     }
 }
@@ -70,7 +78,7 @@ impl MemberValue {
         serde_json::from_slice(value).unwrap_or_default()
     }
 
-    fn into_record(self) -> RegisteredDaemon {
+    pub(super) fn into_record(self) -> RegisteredDaemon {
         let device = |device: MemberDeviceValue| MemberDevice {
             name: device.name,
             policy: device.policy,
@@ -89,69 +97,39 @@ impl MemberValue {
     }
 }
 
-/// Takes what daemons have published out of the values of a cluster. Returns the memberships by
-/// host.
-///
-/// # Errors
-/// A reservation is damaged or of another schema.
-pub(super) fn take_memberships(
-    prefix: &str,
-    values: &mut Values,
-) -> Result<BTreeMap<String, Membership>, StoreError> {
-    let mut memberships = BTreeMap::<String, Membership>::new();
-    let mut outcome = Ok(());
-    values.retain(|key, value| {
-        if let Some(host) = key.strip_prefix(MEMBERS) {
-            let membership = memberships.entry(host.to_owned()).or_default();
-            membership.daemon = Some(MemberValue::read(value).into_record());
-            return false;
-        }
-        let Some(host) = key.strip_prefix(RESERVATIONS) else {
-            return true;
-        };
-        match read::<ReservationValue>(&format!("{prefix}{key}"), value) {
-            Ok(reservation) => {
-                let membership = memberships.entry(host.to_owned()).or_default();
-                membership.reserved = reservation.devices;
-                membership.written = Nanos(reservation.written_ns);
-                membership.has_left = reservation.left;
-            }
-            Err(error) => outcome = Err(error),
-        }
-        false
-    });
-    outcome.map(|()| memberships)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::StoreError;
+    use crate::store::etcd::records::{KeyValue, Records};
 
-    fn values(pairs: &[(&str, &str)]) -> Values {
-        let pairs = pairs.iter();
-        let owned = pairs.map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
-        owned.collect()
+    fn read_all(pairs: &[(&str, &str)]) -> Result<BTreeMap<String, Membership>, StoreError> {
+        let pair = |(key, value): &(&str, &str)| KeyValue {
+            key: (*key).to_owned(),
+            value: Some(value.as_bytes().to_vec()),
+            version: 3,
+            created: 2,
+        };
+        let records = Records::read("/t/", pairs.iter().map(pair).collect(), 3)?;
+        Ok(records.snapshot().state.memberships)
     }
 
     #[test]
     fn a_member_of_another_version_is_there_and_a_reservation_is_refused() {
         let newer = r#"{"schema":2,"instance":"1f","devices":[{"name":"sda","tint":1}]}"#;
         let reserved = r#"{"schema":1,"devices":{"sda":7},"written_ns":5,"left":false}"#;
-        let mut all = values(&[
-            ("hosts/a", "{}"),
+        let read = read_all(&[
             ("members/a", newer),
             ("members/b", "["),
             ("reservations/a", reserved),
         ]);
-        let read = take_memberships("/t/", &mut all).expect("understood");
-        assert_eq!(all.keys().collect::<Vec<_>>(), ["hosts/a"]);
+        let read = read.expect("understood");
         assert_eq!(read["a"].reserved_on(None), 7);
         let daemon = read["a"].daemon.as_ref().expect("there");
         assert_eq!((daemon.instance.as_str(), daemon.devices.len()), ("1f", 1));
         assert_eq!(read["b"].daemon.as_ref().expect("there").instance, "");
         for wrong in [r#"{"schema":2}"#, r#"{"schema":1,"devices":{}}"#] {
-            let mut all = values(&[("reservations/a", wrong)]);
-            let refused = take_memberships("/t/", &mut all).expect_err(wrong);
+            let refused = read_all(&[("reservations/a", wrong)]).expect_err(wrong);
             assert!(
                 refused.to_string().contains("/t/reservations/a"),
                 "{refused}"

@@ -1,14 +1,22 @@
 //! Keys and values of a cluster in etcd, and the state that they stand for.
 
-use std::collections::BTreeMap;
+#[cfg(test)]
+mod tests;
+mod writes;
 
-use super::keys::{MEMBERS, RESERVATIONS, Values};
-use super::published::take_memberships;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::keys::{MEMBERS, RESERVATIONS, STARTS};
+use super::published::{MemberValue, ReservationValue};
+use super::starts::{StartValue, recorded_key};
 use super::value::{
-    EntitlementValue, HostValue, PlacementValue, RevisionValue, SettingsValue, TransferValue,
-    damaged, read, write,
+    EntitlementValue, HostValue, LearntValue, PlacementValue, RevisionValue, SettingsValue,
+    TransferValue, damaged, read, write,
 };
-use crate::record::{Entitlement, Placement, RunningTransfer, Transfer};
+use crate::change::Change;
+use crate::membership::{Membership, RegisteredDaemon};
+use crate::part::Touched;
+use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
 use crate::state::ClusterState;
 use crate::store::{Revision, Snapshot, StoreError};
 
@@ -37,362 +45,547 @@ pub(super) const FOLDERS: [&str; 6] = [
     RESERVATIONS,
 ];
 
-/// State of a cluster as it is stored.
+/// Largest number by which records are sorted: so large that no commit reaches it, and so small
+/// that there are as many above it. A larger one was written by hand.
+const LAST_ORDER: u64 = u64::MAX / 2;
+
+/// Records of a state as they are stored, each with etcd's revision of its last change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Records {
     /// Value of the key [`REVISION`].
     pub(super) revision: RevisionValue,
-    /// State that the values stand for.
-    pub(super) state: ClusterState,
-    /// Values of all other keys that commits write.
-    values: Values,
-    orders: Orders,
+    /// `None`: no commit has stored them yet.
+    settings: Option<Settings>,
+    hosts: Folder<HostRecord>,
+    transfers: Folder<Transfer>,
+    placements: Folder<Placement>,
+    entitlements: BTreeMap<String, Entitlement>,
+    /// Registered daemons by host, each with the revision of etcd at which it has registered.
+    members: BTreeMap<String, (i64, RegisteredDaemon)>,
+    reservations: BTreeMap<String, ReservationValue>,
+    /// Revision of etcd at which each key was put or deleted last. An event that is not newer is a
+    /// duplicate, or comes late, and changes nothing.
+    versions: BTreeMap<String, i64>,
+    /// Revision of etcd at which all keys were listed.
+    listed_at: i64,
+    /// Revision of etcd up to which changes of commits and hosts are known.
+    at: i64,
+    /// Revision of etcd up to which all changes are known. Own commits do not raise it: daemons may
+    /// have published something before them.
+    followed: i64,
 }
 
-/// Numbers by which records are sorted, by name.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-struct Orders {
-    hosts: BTreeMap<String, u64>,
-    transfers: BTreeMap<String, u64>,
-    placements: BTreeMap<String, u64>,
+/// Records by name, each with the number by which they are sorted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Folder<T> {
+    records: BTreeMap<String, (u64, T)>,
+    /// Largest number that was ever seen.
+    last: u64,
 }
 
-/// Returns whether a key, without the prefix, belongs to the state.
-pub(super) fn is_of_state(key: &str) -> bool {
-    key == REVISION || key == SETTINGS || FOLDERS.iter().any(|folder| key.starts_with(folder))
+/// Value of a key, read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Value {
+    Revision(RevisionValue),
+    Settings(Settings),
+    Host(u64, HostRecord),
+    Transfer(u64, Transfer),
+    Placement(u64, Placement),
+    Entitlement(Entitlement),
+    Learnt(Vec<u8>),
+    Member(MemberValue),
+    Reservation(ReservationValue),
+    /// Start of a transfer, which is no record of the state: daemons read and delete it.
+    Start(StartValue),
+}
+
+/// Key of the store as it was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct KeyValue {
+    /// Key without the prefix of the store.
+    pub(super) key: String,
+    /// `None`: it was deleted.
+    pub(super) value: Option<Vec<u8>>,
+    /// Revision of etcd at which it was put or deleted last.
+    pub(super) version: i64,
+    /// Revision of etcd at which it was created; 0 for a deleted key.
+    pub(super) created: i64,
+}
+
+/// Keys to put with their values, and to delete (`None`).
+pub(super) type Writes = BTreeMap<String, Option<Value>>;
+
+impl<T> Folder<T> {
+    fn set(&mut self, name: &str, record: Option<(u64, T)>) {
+        match record {
+            Some((order, record)) => {
+                self.last = self.last.max(order);
+                self.records.insert(name.to_owned(), (order, record));
+            }
+            None => drop(self.records.remove(name)),
+        }
+    }
+
+    fn order(&self, name: &str) -> Option<u64> {
+        self.records.get(name).map(|(order, _)| *order)
+    }
+
+    fn get(&self, name: &str) -> Option<&(u64, T)> {
+        self.records.get(name)
+    }
+}
+
+impl<T> Default for Folder<T> {
+    fn default() -> Folder<T> {
+        Folder {
+            records: BTreeMap::new(),
+            last: 0,
+        }
+    }
+}
+
+impl Value {
+    /// Reads the value of a key; `None`: the key is none of a cluster's.
+    ///
+    /// # Errors
+    /// The value is damaged or of another schema. The error names the key with its `prefix`.
+    fn read(prefix: &str, key: &str, value: &[u8]) -> Result<Option<Value>, StoreError> {
+        let whole = format!("{prefix}{key}");
+        let name = |folder: &str| key.strip_prefix(folder);
+        let value = if key == REVISION {
+            Value::Revision(read(&whole, value)?)
+        } else if key == SETTINGS {
+            Value::Settings(read::<SettingsValue>(&whole, value)?.into_record())
+        } else if let Some(name) = name(HOSTS) {
+            let value: HostValue = read(&whole, value)?;
+            Value::Host(checked_order(&whole, value.order)?, value.into_record(name))
+        } else if let Some(name) = name(TRANSFERS) {
+            let value: TransferValue = read(&whole, value)?;
+            Value::Transfer(checked_order(&whole, value.order)?, value.into_record(name))
+        } else if name(PLACEMENTS).is_some() {
+            let value: PlacementValue = read(&whole, value)?;
+            Value::Placement(checked_order(&whole, value.order)?, value.into_record())
+        } else if name(ENTITLEMENTS).is_some() {
+            let value: EntitlementValue = read(&whole, value)?;
+            Value::Entitlement(value.into_record(&whole)?)
+        } else if name(LEARNT).is_some() {
+            Value::Learnt(read::<LearntValue>(&whole, value)?.into_bytes(&whole)?)
+        } else if name(MEMBERS).is_some() {
+            Value::Member(MemberValue::read(value))
+        } else if name(RESERVATIONS).is_some() {
+            Value::Reservation(read(&whole, value)?)
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(value))
+    }
+
+    /// Writes the value.
+    ///
+    /// # Errors
+    /// None; the serialiser could fail for other types.
+    pub(super) fn write(&self) -> Result<Vec<u8>, StoreError> {
+        match self {
+            Value::Revision(value) => write(value),
+            Value::Settings(settings) => write(&SettingsValue::new(settings)),
+            Value::Host(order, host) => write(&HostValue::new(host, *order)),
+            Value::Transfer(order, transfer) => write(&TransferValue::new(transfer, *order)),
+            Value::Placement(order, placement) => write(&PlacementValue::new(placement, *order)),
+            Value::Entitlement(entitlement) => write(&EntitlementValue::new(entitlement)),
+            Value::Learnt(database) => write(&LearntValue::new(database)),
+            Value::Member(member) => write(member),
+            Value::Reservation(reservation) => write(reservation),
+            Value::Start(start) => write(start),
+        }
+    }
 }
 
 impl Records {
-    /// Reads the state of all keys below `prefix`, which errors name.
+    /// Records of an empty store at a revision of etcd.
+    fn empty(at: i64) -> Records {
+        Records {
+            revision: RevisionValue::empty(),
+            settings: None,
+            hosts: Folder::default(),
+            transfers: Folder::default(),
+            placements: Folder::default(),
+            entitlements: BTreeMap::new(),
+            members: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            listed_at: at,
+            at,
+            followed: at,
+        }
+    }
+
+    /// Reads all keys of the state below `prefix`, which errors name, as they are at the revision
+    /// `at` of etcd.
     ///
     /// # Errors
     /// A value is damaged or of another schema, or the records do not fit each other.
-    pub(super) fn read(prefix: &str, mut values: Values) -> Result<Records, StoreError> {
-        let key = |key: &str| format!("{prefix}{key}");
-        let memberships = take_memberships(prefix, &mut values)?;
-        let revision = match values.remove(REVISION) {
-            Some(value) => read(&key(REVISION), &value)?,
-            None if values.is_empty() => RevisionValue::empty(),
-            None => return Err(damaged(&key(REVISION), "missing beside other keys")),
-        };
-        let mut state = ClusterState {
-            memberships,
-            ..ClusterState::default()
-        };
-        if let Some(value) = values.get(SETTINGS) {
-            state.settings = read::<SettingsValue>(&key(SETTINGS), value)?.into_record();
+    pub(super) fn read(prefix: &str, all: Vec<KeyValue>, at: i64) -> Result<Records, StoreError> {
+        let mut records = Records::empty(at);
+        let is_revision = |pair: &KeyValue| pair.key == REVISION;
+        // Daemons may join before anything is committed.
+        let is_committed =
+            |pair: &KeyValue| !pair.key.starts_with(MEMBERS) && !pair.key.starts_with(RESERVATIONS);
+        if !all.iter().any(is_revision) && all.iter().any(is_committed) {
+            let key = format!("{prefix}{REVISION}");
+            return Err(damaged(&key, "missing beside other keys"));
         }
-        let mut orders = Orders::default();
-        for (name, value) in folder(&values, HOSTS) {
-            let value: HostValue = read(&key(&format!("{HOSTS}{name}")), value)?;
-            orders.hosts.insert(name.to_owned(), value.order);
-            state.hosts.push(value.into_record(name));
+        let mut touched = Touched::default();
+        for pair in &all {
+            let value = pair.value.as_deref();
+            let value = value.map(|value| Value::read(prefix, &pair.key, value));
+            if let Some(value) = value.transpose()?.flatten() {
+                records.set(pair, Some(value), &mut touched);
+            }
         }
-        state.hosts.sort_by_key(|host| orders.hosts[&host.name]);
-        let mut transfers = BTreeMap::new();
-        for (name, value) in folder(&values, TRANSFERS) {
-            let value: TransferValue = read(&key(&format!("{TRANSFERS}{name}")), value)?;
-            orders.transfers.insert(name.to_owned(), value.order);
-            transfers.insert(name, value.into_record(name));
-        }
-        let mut entitlements = BTreeMap::new();
-        for (name, value) in folder(&values, ENTITLEMENTS) {
-            let key = key(&format!("{ENTITLEMENTS}{name}"));
-            let value: EntitlementValue = read(&key, value)?;
-            entitlements.insert(name, value.into_record(&key)?);
-        }
-        for (name, value) in folder(&values, PLACEMENTS) {
-            let key = key(&format!("{PLACEMENTS}{name}"));
-            let value: PlacementValue = read(&key, value)?;
-            orders.placements.insert(name.to_owned(), value.order);
-            let transfer = transfers.remove(name);
-            let transfer = transfer.ok_or_else(|| damaged(&key, "there is no such transfer"))?;
-            state.running.push(RunningTransfer {
-                transfer,
-                placement: value.into_record(),
-                entitlement: entitlements.remove(name).unwrap_or_default(),
-                live: false,
-            });
-        }
-        state
-            .running
-            .sort_by_key(|running| orders.placements[running.name()]);
-        if let Some(name) = entitlements.keys().next() {
-            let key = key(&format!("{ENTITLEMENTS}{name}"));
-            return Err(damaged(&key, "there is no placement of this name"));
-        }
-        state.waiting = transfers.into_values().collect();
-        state
-            .waiting
-            .sort_by_key(|transfer| orders.transfers[&transfer.name]);
-        check_hosts(prefix, &state)?;
-        Ok(Records {
-            revision,
-            state,
-            values,
-            orders,
-        })
+        records.check_all(prefix)?;
+        Ok(records)
     }
 
-    /// Returns the records after a commit that results in `state`.
+    /// Applies an event of a watch, in whatever order and how often events come. Returns the value
+    /// of a learnt priority database, if it is one.
     ///
     /// # Errors
-    /// None for states that [`Change::apply`](crate::Change::apply) accepts.
-    pub(super) fn after(&self, commit: &str, state: ClusterState) -> Result<Records, StoreError> {
-        let orders = Orders {
-            hosts: renumber(
-                &self.orders.hosts,
-                state.hosts.iter().map(|host| &*host.name),
-            ),
-            placements: renumber(
-                &self.orders.placements,
-                state.running.iter().map(RunningTransfer::name),
-            ),
-            transfers: self.queue_orders(&state),
-        };
-        let mut values = Values::new();
-        values.insert(
-            SETTINGS.to_owned(),
-            write(&SettingsValue::new(&state.settings))?,
-        );
-        for host in &state.hosts {
-            let value = write(&HostValue::new(host, orders.hosts[&host.name]))?;
-            values.insert(format!("{HOSTS}{}", host.name), value);
+    /// The value is damaged or of another schema.
+    pub(super) fn apply(
+        &mut self,
+        prefix: &str,
+        event: &KeyValue,
+        touched: &mut Touched,
+    ) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+        let known = self.versions.get(&event.key).copied().unwrap_or_default();
+        if event.version <= known.max(self.listed_at) {
+            self.followed = self.followed.max(event.version);
+            return Ok(None);
         }
-        let placed = state.running.iter().map(|running| &running.transfer);
-        for transfer in placed.chain(&state.waiting) {
-            put_transfer(&mut values, transfer, orders.transfers[&transfer.name])?;
+        let value = event.value.as_deref();
+        let value = value.map(|value| Value::read(prefix, &event.key, value));
+        let value = value.transpose()?;
+        self.at = self.at.max(event.version);
+        self.followed = self.followed.max(event.version);
+        match value {
+            // A key that is none of a cluster's.
+            Some(None) => return Ok(None),
+            Some(Some(Value::Learnt(database))) => {
+                self.versions.insert(event.key.clone(), event.version);
+                let host = event.key.strip_prefix(LEARNT).unwrap_or_default();
+                return Ok(Some((host.to_owned(), database)));
+            }
+            Some(value) => self.set(event, value, touched),
+            None => self.set(event, None, touched),
         }
-        for running in &state.running {
-            let (name, placement) = (running.name(), &running.placement);
-            put_placement(&mut values, name, placement, orders.placements[name])?;
-            if running.entitlement != Entitlement::default() {
-                let value = write(&EntitlementValue::new(&running.entitlement))?;
-                values.insert(format!("{ENTITLEMENTS}{name}"), value);
+        Ok(None)
+    }
+
+    /// Sets the value of a key; `None`: it is deleted.
+    fn set(&mut self, pair: &KeyValue, value: Option<Value>, touched: &mut Touched) {
+        let key = pair.key.as_str();
+        if key.starts_with(STARTS) {
+            return;
+        }
+        self.versions.insert(key.to_owned(), pair.version);
+        if key == REVISION {
+            self.revision = match value {
+                Some(Value::Revision(value)) => value,
+                _ => RevisionValue::empty(),
+            };
+        } else if key == SETTINGS {
+            let settings = match value {
+                Some(Value::Settings(settings)) => Some(settings),
+                _ => None,
+            };
+            // All hosts decide by the grace.
+            let grace = |settings: Option<Settings>| settings.and_then(|it| it.grace);
+            touched.everything |= grace(settings) != grace(self.settings);
+            self.settings = settings;
+        } else if let Some(name) = key.strip_prefix(HOSTS) {
+            let host = match value {
+                Some(Value::Host(order, host)) => Some((order, host)),
+                _ => None,
+            };
+            touched.hosts.insert(name.to_owned());
+            // Hosts have come, gone or moved.
+            touched.everything |= self.hosts.order(name) != host.as_ref().map(|(order, _)| *order);
+            self.hosts.set(name, host);
+        } else if let Some(name) = key.strip_prefix(MEMBERS) {
+            touched.hosts.insert(name.to_owned());
+            match value {
+                Some(Value::Member(member)) => {
+                    let member = (pair.created, member.into_record());
+                    self.members.insert(name.to_owned(), member);
+                }
+                _ => drop(self.members.remove(name)),
+            }
+        } else if let Some(name) = key.strip_prefix(RESERVATIONS) {
+            touched.hosts.insert(name.to_owned());
+            match value {
+                Some(Value::Reservation(reservation)) => {
+                    self.reservations.insert(name.to_owned(), reservation);
+                }
+                _ => drop(self.reservations.remove(name)),
+            }
+        } else {
+            self.set_transfer(key, value, touched);
+        }
+    }
+
+    /// Sets the value of a key of a transfer; `None`: it is deleted.
+    fn set_transfer(&mut self, key: &str, value: Option<Value>, touched: &mut Touched) {
+        if let Some(name) = key.strip_prefix(TRANSFERS) {
+            touched.add_transfer(name);
+            self.transfers.set(
+                name,
+                match value {
+                    Some(Value::Transfer(order, transfer)) => Some((order, transfer)),
+                    _ => None,
+                },
+            );
+        } else if let Some(name) = key.strip_prefix(PLACEMENTS) {
+            touched.add_transfer(name);
+            self.placements.set(
+                name,
+                match value {
+                    Some(Value::Placement(order, placement)) => Some((order, placement)),
+                    _ => None,
+                },
+            );
+        } else if let Some(name) = key.strip_prefix(ENTITLEMENTS) {
+            touched.add_transfer(name);
+            match value {
+                Some(Value::Entitlement(entitlement)) => {
+                    self.entitlements.insert(name.to_owned(), entitlement);
+                }
+                _ => drop(self.entitlements.remove(name)),
             }
         }
-        Ok(Records {
-            revision: self.revision.after(commit),
-            state,
-            values,
-            orders,
+    }
+
+    /// Returns what the daemon of a host has published; `None`: nothing.
+    fn membership(&self, host: &str) -> Option<Membership> {
+        let daemon = self.members.get(host).map(|(_, daemon)| daemon.clone());
+        let reservation = self.reservations.get(host);
+        if daemon.is_none() && reservation.is_none() {
+            return None;
+        }
+        let reserved = reservation.map(ReservationValue::to_membership);
+        Some(Membership {
+            daemon,
+            ..reserved.unwrap_or_default()
         })
     }
 
-    /// Returns the numbers of transfers in `state`. Only waiting ones are sorted by them, so placed
-    /// ones keep theirs.
-    fn queue_orders(&self, state: &ClusterState) -> BTreeMap<String, u64> {
-        let waiting = state.waiting.iter().map(|transfer| &*transfer.name);
-        let mut orders = renumber(&self.orders.transfers, waiting);
-        for running in &state.running {
-            let before = self.orders.transfers.get(running.name());
-            orders.insert(
-                running.name().to_owned(),
-                before.copied().unwrap_or_default(),
-            );
+    /// Checks that the records of transfers fit each other, and the hosts.
+    ///
+    /// # Errors
+    /// A placement has no transfer or host, or an entitlement no placement. The error names the
+    /// key.
+    pub(super) fn check_fit<'a>(
+        &self,
+        prefix: &str,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<(), StoreError> {
+        for name in names {
+            let misfit = |folder: &str, why: &str| {
+                let key = format!("{prefix}{folder}{name}");
+                Err(damaged(&key, why))
+            };
+            let Some((_, placement)) = self.placements.get(name) else {
+                if self.entitlements.contains_key(name) {
+                    return misfit(ENTITLEMENTS, "there is no placement of this name");
+                }
+                continue;
+            };
+            if self.transfers.get(name).is_none() {
+                return misfit(PLACEMENTS, "there is no such transfer");
+            }
+            if self.hosts.get(&placement.host).is_none() {
+                let why = format!("there is no host {:?}", placement.host);
+                return misfit(PLACEMENTS, &why);
+            }
         }
-        orders
+        Ok(())
     }
 
-    /// Returns the keys to put with their values, and the keys to delete, that lead from these
-    /// records to `next`, without the key [`REVISION`].
-    pub(super) fn difference<'a>(
-        &'a self,
-        next: &'a Records,
-    ) -> (Vec<(&'a str, &'a [u8])>, Vec<&'a str>) {
-        let is_new = |(key, value): &(&String, &Vec<u8>)| self.values.get(*key) != Some(*value);
-        let puts = next.values.iter().filter(is_new);
-        let deletes = self
-            .values
-            .keys()
-            .filter(|key| !next.values.contains_key(*key));
-        (
-            puts.map(|(key, value)| (&**key, &**value)).collect(),
-            deletes.map(|key| &**key).collect(),
-        )
+    /// Checks that all records fit each other.
+    ///
+    /// # Errors
+    /// [`Records::check_fit`].
+    pub(super) fn check_all(&self, prefix: &str) -> Result<(), StoreError> {
+        self.check_fit(prefix, self.transfer_names())
     }
 
-    /// Returns the state with its revision.
+    /// Names of all transfers, and of placements and entitlements without one.
+    fn transfer_names(&self) -> impl Iterator<Item = &str> {
+        let placed = self.placements.records.keys();
+        let entitled = self.entitlements.keys();
+        let names = self.transfers.records.keys().chain(placed).chain(entitled);
+        names.map(String::as_str)
+    }
+
+    /// Returns the touched records as a part of the state; their positions are their numbers.
+    pub(super) fn part(&self, touched: &Touched) -> ClusterState {
+        let mut part = ClusterState {
+            settings: self.settings.unwrap_or_default(),
+            ..ClusterState::default()
+        };
+        let mut hosts: Vec<_> = if touched.everything {
+            self.hosts.records.values().collect()
+        } else {
+            let names = touched.hosts.iter();
+            names.filter_map(|name| self.hosts.get(name)).collect()
+        };
+        hosts.sort_by_key(|(order, _)| *order);
+        part.hosts = hosts.into_iter().map(|(_, host)| host.clone()).collect();
+        let published = |name: &String| Some((name.clone(), self.membership(name)?));
+        part.memberships = if touched.everything {
+            let names = self.members.keys().chain(self.reservations.keys());
+            names.filter_map(published).collect()
+        } else {
+            touched.hosts.iter().filter_map(published).collect()
+        };
+        let mut add = |name: &str| {
+            let Some((order, transfer)) = self.transfers.get(name) else {
+                return;
+            };
+            let Some((at, placement)) = self.placements.get(name) else {
+                part.waiting.put_at(*order, transfer.clone());
+                return;
+            };
+            let running = RunningTransfer {
+                transfer: transfer.clone(),
+                placement: placement.clone(),
+                entitlement: self.entitlements.get(name).cloned().unwrap_or_default(),
+                live: false,
+            };
+            part.running.put_at(*at, running);
+        };
+        if touched.everything {
+            self.transfers.records.keys().for_each(|name| add(name));
+        } else {
+            touched.transfers.iter().for_each(|name| add(name));
+        }
+        part.running.raise_last(self.placements.last);
+        part.waiting.raise_last(self.transfers.last);
+        part
+    }
+
+    /// Returns the whole state with its revision.
     pub(super) fn snapshot(&self) -> Snapshot {
+        let everything = Touched {
+            everything: true,
+            ..Touched::default()
+        };
         Snapshot {
             revision: Revision(self.revision.revision),
-            state: self.state.clone(),
+            state: self.part(&everything),
         }
     }
-}
 
-/// Returns names and values of a folder.
-fn folder<'a>(
-    values: &'a Values,
-    folder: &'static str,
-) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-    let all = values.iter();
-    all.filter_map(move |(key, value)| Some((key.strip_prefix(folder)?, &**value)))
-}
-
-/// Checks that each placement is on a host, and names the key of the first one that is not.
-fn check_hosts(prefix: &str, state: &ClusterState) -> Result<(), StoreError> {
-    let homeless = |running: &&RunningTransfer| state.host(&running.placement.host).is_none();
-    match state.running.iter().find(homeless) {
-        None => Ok(()),
-        Some(running) => {
-            let key = format!("{prefix}{PLACEMENTS}{}", running.name());
-            let why = format!("there is no host {:?}", running.placement.host);
-            Err(damaged(&key, &why))
+    /// Takes over what a commit has written at a revision of etcd.
+    pub(super) fn wrote(&mut self, writes: Writes, version: i64) {
+        let mut touched = Touched::default();
+        for (key, value) in writes {
+            let pair = KeyValue {
+                key,
+                value: None,
+                version,
+                created: 0,
+            };
+            self.set(&pair, value, &mut touched);
         }
+        self.at = self.at.max(version);
     }
-}
 
-/// Numbers records in order. A record keeps its number if that is larger than the one before it,
-/// so that only records that are new or have moved are written.
-fn renumber<'a>(
-    before: &BTreeMap<String, u64>,
-    names: impl Iterator<Item = &'a str>,
-) -> BTreeMap<String, u64> {
-    let mut largest = before.values().copied().max().unwrap_or_default();
-    let mut last = 0;
-    let mut orders = BTreeMap::new();
-    for name in names {
-        last = match before.get(name) {
-            Some(order) if *order > last => *order,
-            _ => {
-                largest += 1;
-                largest
+    /// Revision of etcd at which the key [`REVISION`] was put last; 0: there is none.
+    pub(super) fn revision_put_at(&self) -> i64 {
+        if self.revision == RevisionValue::empty() {
+            return 0;
+        }
+        self.version(REVISION)
+    }
+
+    /// Revision of etcd at which a key was put or deleted last; 0: it is not known.
+    pub(super) fn version(&self, key: &str) -> i64 {
+        self.versions.get(key).copied().unwrap_or_default()
+    }
+
+    /// Revision of etcd at which a key that is there was put last; 0: it is not there.
+    pub(super) fn version_there(&self, key: &str) -> i64 {
+        let is_there = match key.split_once('/') {
+            Some(("hosts", host)) => self.hosts.get(host).is_some(),
+            Some(("reservations", host)) => self.reservations.contains_key(host),
+            _ => false,
+        };
+        if is_there { self.version(key) } else { 0 }
+    }
+
+    /// Number of hosts and of daemons that are registered, together.
+    pub(super) fn hosts_and_members(&self) -> usize {
+        self.hosts.records.len() + self.members.len()
+    }
+
+    /// Revision of etcd at which the daemon of a host has registered; `None`: it has not.
+    pub(super) fn registered_at(&self, host: &str) -> Option<i64> {
+        self.members.get(host).map(|(created, _)| *created)
+    }
+
+    /// Returns the key of the start that was recorded with the placement of a transfer; `None`:
+    /// there was none.
+    pub(super) fn recorded_start(&self, transfer: &str) -> Option<String> {
+        let (_, placement) = self.placements.get(transfer)?;
+        let mut touched = Touched::default();
+        touched.add_transfer(transfer);
+        touched.hosts.insert(placement.host.clone());
+        recorded_key(transfer, &self.part(&touched))
+    }
+
+    /// Returns the hosts that get a transfer by changes, or whose memberships end. Hosts that the
+    /// changes add are not among them.
+    pub(super) fn concerned_hosts(&self, changes: &[Change]) -> BTreeSet<String> {
+        let mut hosts = BTreeSet::new();
+        for change in changes {
+            match change {
+                Change::PutPlacement {
+                    transfer,
+                    placement,
+                } => {
+                    let before = self.placements.get(transfer);
+                    let goes_on = before.is_some_and(|(_, before)| {
+                        (&before.host, before.begun) == (&placement.host, placement.begun)
+                    });
+                    if !goes_on && self.hosts.get(&placement.host).is_some() {
+                        hosts.insert(placement.host.clone());
+                    }
+                }
+                Change::DeleteHost(name) if self.reservations.contains_key(name) => {
+                    hosts.insert(name.clone());
+                }
+                _ => {}
             }
-        };
-        orders.insert(name.to_owned(), last);
-    }
-    orders
-}
-
-fn put_transfer(values: &mut Values, transfer: &Transfer, order: u64) -> Result<(), StoreError> {
-    let value = write(&TransferValue::new(transfer, order))?;
-    values.insert(format!("{TRANSFERS}{}", transfer.name), value);
-    Ok(())
-}
-
-fn put_placement(
-    values: &mut Values,
-    name: &str,
-    placement: &Placement,
-    order: u64,
-) -> Result<(), StoreError> {
-    let value = write(&PlacementValue::new(placement, order))?;
-    values.insert(format!("{PLACEMENTS}{name}"), value);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::HostRecord;
-    use tidegate_core::time::Nanos;
-    use tidegate_place::Request;
-
-    fn host(name: &str) -> HostRecord {
-        HostRecord::new(name.to_owned(), 60, vec![0, 10], 4)
-    }
-
-    fn transfer(name: &str) -> Transfer {
-        let request = Request::new(9, Nanos::SECOND).expect("valid");
-        Transfer::new(name, &request, Nanos(3))
-    }
-
-    fn running(name: &str, host: &str) -> RunningTransfer {
-        RunningTransfer {
-            transfer: transfer(name),
-            placement: Placement::new(host, Nanos(4)),
-            entitlement: Entitlement::default(),
-            live: false,
         }
+        hosts
     }
 
-    fn empty() -> Records {
-        Records::read("/t/", Values::new()).expect("empty")
+    /// Revision of etcd up to which changes of commits and hosts are known.
+    pub(super) fn at(&self) -> i64 {
+        self.at
     }
 
-    /// All keys of the records, as etcd has them after the commits.
-    fn stored(records: &Records) -> Values {
-        let mut values = records.values.clone();
-        let revision = write(&records.revision).expect("JSON");
-        values.insert(REVISION.to_owned(), revision);
-        values
+    /// Revision of etcd up to which all changes are known.
+    pub(super) fn followed(&self) -> i64 {
+        self.followed
     }
+}
 
-    fn keys(records: &Records, next: &Records) -> (Vec<String>, Vec<String>) {
-        let (puts, deletes) = records.difference(next);
-        let puts = puts.into_iter().map(|(key, _)| key.to_owned());
-        (
-            puts.collect(),
-            deletes.into_iter().map(str::to_owned).collect(),
-        )
+/// Returns the number of a record, if it may be one.
+fn checked_order(key: &str, order: u64) -> Result<u64, StoreError> {
+    if order <= LAST_ORDER {
+        return Ok(order);
     }
-
-    #[test]
-    fn states_are_read_as_they_were_written_in_their_order() {
-        let state = ClusterState {
-            hosts: vec![host("b"), host("a")],
-            running: vec![running("z", "a"), running("x/1", "b")],
-            waiting: vec![transfer("y"), transfer("w")],
-            ..ClusterState::default()
-        };
-        let first = empty().after("c1", state.clone()).expect("JSON");
-        let read = Records::read("/t/", stored(&first)).expect("its own");
-        assert_eq!(read, first);
-        assert_eq!(read.snapshot().revision, Revision(1));
-        // The one that runs first waits again, behind the others; the last host comes first.
-        let mut next = state;
-        next.waiting.push(next.running.remove(0).transfer);
-        next.hosts.reverse();
-        let second = read.after("c2", next.clone()).expect("JSON");
-        let read = Records::read("/t/", stored(&second)).expect("its own");
-        assert_eq!(read.state, next);
-    }
-
-    #[test]
-    fn only_records_that_differ_are_put() {
-        let mut state = ClusterState {
-            hosts: vec![host("a"), host("b")],
-            running: vec![running("x", "a"), running("y", "a")],
-            waiting: vec![transfer("z")],
-            ..ClusterState::default()
-        };
-        let first = empty().after("c1", state.clone()).expect("JSON");
-        assert_eq!(keys(&first, &first), (vec![], vec![]));
-        state.running.remove(0);
-        state.waiting.push(transfer("v"));
-        let second = first.after("c2", state).expect("JSON");
-        let own = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        assert_eq!(
-            keys(&first, &second),
-            (own(&["transfers/v"]), own(&["placements/x", "transfers/x"]))
-        );
-    }
-
-    #[test]
-    fn records_that_do_not_fit_each_other_are_refused_with_their_key() {
-        let state = ClusterState {
-            hosts: vec![host("a")],
-            running: vec![RunningTransfer {
-                entitlement: Entitlement {
-                    lowered_for: vec!["y".to_owned()],
-                    ..Entitlement::default()
-                },
-                ..running("x", "a")
-            }],
-            ..ClusterState::default()
-        };
-        let records = empty().after("c1", state).expect("JSON");
-        for (missing, named) in [
-            ("revision", "/t/revision"),
-            ("hosts/a", "/t/placements/x"),
-            ("transfers/x", "/t/placements/x"),
-            ("placements/x", "/t/entitlements/x"),
-        ] {
-            let mut values = stored(&records);
-            values.remove(missing).expect("there");
-            let refused = Records::read("/t/", values).expect_err(missing).to_string();
-            assert!(refused.contains(named), "{missing}: {refused}");
-        }
-    }
+    let why = format!("its \"order\" is {order}, and {LAST_ORDER} at most is allowed");
+    Err(damaged(key, &why))
 }

@@ -4,17 +4,17 @@
 //! it, so that the start is not lost with the placer, the daemon or the connection between them.
 //! The daemon deletes it once the transfer has begun; a commit that ends the placement, too.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tidegate_api::cluster::PlacementClaim;
 use tidegate_core::time::Nanos;
 
-use super::keys::{STARTS, Values};
-use super::records::Records;
-use super::value::{SCHEMA, write};
+use super::keys::STARTS;
+use super::value::SCHEMA;
 use crate::change::Change;
-use crate::record::{Placement, RunningTransfer};
+use crate::record::RunningTransfer;
 use crate::state::ClusterState;
-use crate::store::StoreError;
 
 /// Value of `starts/HOST/TRANSFER`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -102,16 +102,13 @@ pub(super) fn recorded_key(transfer: &str, state: &ClusterState) -> Option<Strin
     Some(start_key(&value.host, transfer))
 }
 
-/// Returns the starts that a commit puts, by key, and the keys that it deletes.
-///
-/// # Errors
-/// None: the values can be written.
-pub(super) fn start_changes(
-    before: &Records,
-    next: &Records,
+/// Returns the starts that a commit puts, and deletes (`None`), by key.
+pub(super) fn start_writes(
+    before: &ClusterState,
+    after: &ClusterState,
     changes: &[Change],
-) -> Result<(Values, Vec<String>), StoreError> {
-    let (mut puts, mut deletes) = (Values::new(), Vec::new());
+) -> BTreeMap<String, Option<StartValue>> {
+    let mut writes = BTreeMap::new();
     for change in changes {
         let name = match change {
             Change::PutPlacement { transfer, .. }
@@ -119,27 +116,18 @@ pub(super) fn start_changes(
             | Change::DeleteTransfer(transfer) => transfer,
             _ => continue,
         };
-        let was = before.state.running(name);
-        let is = next.state.running(name);
-        let identity = |it: &RunningTransfer| placement_identity(&it.placement);
-        if was.map(identity) == is.map(identity) {
+        let (was, is) = (before.running(name), after.running(name));
+        let placed = |it: &RunningTransfer| (it.placement.host.clone(), it.placement.begun);
+        if was.map(placed) == is.map(placed) {
             continue;
         }
         if let Some(was) = was.filter(|was| was.transfer.start) {
-            deletes.push(start_key(&was.placement.host, name));
+            writes.insert(start_key(&was.placement.host, name), None);
         }
-        if let Some(value) = is.and_then(|is| StartValue::recorded(is, &next.state)) {
-            puts.insert(start_key(&value.host, name), write(&value)?);
+        // After the deletes: the transfer may be placed on the same host again.
+        if let Some(value) = is.and_then(|is| StartValue::recorded(is, after)) {
+            writes.insert(start_key(&value.host, name), Some(value));
         }
     }
-    // A transaction may change a key only once.
-    deletes.retain(|key| !puts.contains_key(key));
-    deletes.sort_unstable();
-    deletes.dedup();
-    Ok((puts, deletes))
-}
-
-/// Returns what tells a placement from others of the transfer: its host and time.
-pub(super) fn placement_identity(placement: &Placement) -> (String, Nanos) {
-    (placement.host.clone(), placement.begun)
+    writes
 }

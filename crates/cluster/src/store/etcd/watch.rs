@@ -10,19 +10,18 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{WatchResponse, WatchStream};
 use tokio::time::timeout;
 
+use super::EtcdStore;
 use super::client::{Failure, permanent};
-use super::keys::Values;
-use super::records::{Records, is_of_state};
-use super::{ANSWER_BYTES, EtcdStore, Listing};
+use super::records::{KeyValue, Records};
+use super::transport::{self, key_value};
+use crate::part::Touched;
 use crate::store::{Snapshot, StoreError};
 
 /// Pause before the next attempt while etcd does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Time for the acknowledgement of a watch.
-const CREATE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// News of a cluster in etcd.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ pub enum WatchEvent {
 /// Watch of a cluster in etcd that survives restarts of its members and compactions.
 pub struct EtcdWatch<'a> {
     store: &'a EtcdStore,
-    /// Values and state as of `next - 1`; `None`: to be listed.
+    /// Records as of `next - 1`; `None`: to be listed.
     listed: Option<Listed>,
     stream: Option<WatchStream>,
     /// Member that the stream is from.
@@ -50,7 +49,7 @@ pub struct EtcdWatch<'a> {
 }
 
 struct Listed {
-    values: Values,
+    records: Records,
     /// First revision of etcd, not of the cluster, whose events are to be applied. It follows
     /// events alone, not etcd's notifications of progress, which releases before 3.4.25 and 3.5.8
     /// may send before the events.
@@ -128,12 +127,12 @@ impl<'a> EtcdWatch<'a> {
 
     /// Lists all records.
     fn list(&mut self) -> Result<Step, StoreError> {
-        match self.store.list() {
-            Ok(Listing { values, at, .. }) => {
+        match self.store.0.list() {
+            Ok(records) => {
                 self.listings += 1;
-                let snapshot = self.state(&values)?;
-                let next = at + 1;
-                self.listed = Some(Listed { values, next });
+                let snapshot = records.snapshot();
+                let next = records.at() + 1;
+                self.listed = Some(Listed { records, next });
                 Ok(self.changed(snapshot))
             }
             Err(Failure { error, .. }) => unavailable(error),
@@ -142,19 +141,8 @@ impl<'a> EtcdWatch<'a> {
 
     /// Begins to watch from a revision of etcd on.
     fn open(&mut self, next: i64) -> Result<Step, StoreError> {
-        let options = WatchOptions::new().with_prefix().with_start_revision(next);
-        let prefix = self.store.prefix.as_str();
-        let members = &self.store.members;
-        let opened = members.call(async |client| {
-            let mut client = client
-                .watch_client()
-                .max_decoding_message_size(ANSWER_BYTES);
-            let mut stream = client.watch(prefix, Some(options.clone())).await?;
-            let first = timeout(CREATE_TIMEOUT, stream.message()).await;
-            let first = first.map_err(|_| silent())??;
-            Ok((stream, first))
-        });
-        match opened {
+        let members = &self.store.0.keys;
+        match transport::open(members, &self.store.0.prefix, next) {
             Ok((stream, first)) => {
                 self.member = members.current();
                 self.stream = Some(stream);
@@ -173,7 +161,7 @@ impl<'a> EtcdWatch<'a> {
         let Some(stream) = &mut self.stream else {
             return Ok(Step::Continue);
         };
-        let members = &self.store.members;
+        let members = &self.store.0.keys;
         match members.block_on(async { timeout(wait, stream.message()).await }) {
             Err(_) => Ok(Step::Continue),
             Ok(Ok(message)) => self.apply(message),
@@ -202,22 +190,17 @@ impl<'a> EtcdWatch<'a> {
             if message.cancel_reason().contains("permission denied") {
                 return Err(StoreError::Denied(message.cancel_reason().to_owned()));
             }
-            self.store.members.leave(self.member);
+            self.store.0.keys.leave(self.member);
             return Ok(Step::Continue);
         }
         let Some(listed) = &mut self.listed else {
             return Ok(Step::Continue);
         };
-        if listed.apply(&self.store.prefix, &message)? {
-            let values = listed.values.clone();
-            let snapshot = self.state(&values)?;
+        if listed.apply(&self.store.0.prefix, &message)? {
+            let snapshot = listed.records.snapshot();
             return Ok(self.changed(snapshot));
         }
         Ok(Step::Continue)
-    }
-
-    fn state(&self, values: &Values) -> Result<Snapshot, StoreError> {
-        Ok(Records::read(&self.store.prefix, values.clone())?.snapshot())
     }
 
     /// Returns the news of a state; none if the caller has it.
@@ -233,23 +216,27 @@ impl<'a> EtcdWatch<'a> {
 impl Listed {
     /// Applies the events of a message. Returns whether one was of the state.
     fn apply(&mut self, prefix: &str, message: &WatchResponse) -> Result<bool, StoreError> {
-        let mut is_changed = false;
+        let mut touched = Touched::default();
+        let before = self.records.at();
         for event in message.events() {
-            let Some(pair) = event.kv() else { continue };
-            self.next = self.next.max(pair.mod_revision() + 1);
-            let Some(key) = super::relative(prefix, pair.key())? else {
+            let Some(event) = key_value(event)? else {
                 continue;
             };
-            if !is_of_state(key) {
-                continue;
-            }
-            is_changed = true;
-            match event.event_type() {
-                EventType::Put => drop(self.values.insert(key.to_owned(), pair.value().to_vec())),
-                EventType::Delete => drop(self.values.remove(key)),
+            self.next = self.next.max(event.version + 1);
+            let key = event.key.strip_prefix(prefix).map(str::to_owned);
+            if let Some(key) = key {
+                self.records
+                    .apply(prefix, &KeyValue { key, ..event }, &mut touched)?;
             }
         }
-        Ok(is_changed)
+        if touched.everything {
+            // A host may be gone under transfers that no event is of.
+            self.records.check_all(prefix)?;
+        } else {
+            let names = touched.transfers.iter().map(String::as_str);
+            self.records.check_fit(prefix, names)?;
+        }
+        Ok(self.records.at() > before)
     }
 }
 
@@ -258,8 +245,4 @@ fn unavailable(error: StoreError) -> Result<Step, StoreError> {
         StoreError::Unavailable { .. } => Ok(Step::Cut(error)),
         other => Err(other),
     }
-}
-
-fn silent() -> etcd_client::Error {
-    etcd_client::Error::WatchError("no acknowledgement of the watch".to_owned())
 }

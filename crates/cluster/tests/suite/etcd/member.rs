@@ -538,7 +538,7 @@ fn a_placement_on_many_hosts_is_fenced_as_a_whole() {
         return;
     }
     let (_server, store, options) = cluster();
-    let names: Vec<_> = (0..40).map(|n| format!("h-{n}")).collect();
+    let names: Vec<_> = (0..100).map(|n| format!("h-{n}")).collect();
     let hosts: Vec<_> = names.iter().map(|name| host(name)).collect();
     let revision = snapshot(&store).revision;
     store.commit(revision, &hosts).expect("writes");

@@ -13,7 +13,7 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 use tidegate_place::Request;
 
-use proxy::Proxy;
+use proxy::{Loss, Proxy};
 use server::{Server, is_installed};
 
 fn host(name: &str) -> Change {
@@ -340,6 +340,19 @@ fn a_commit_whose_answer_was_lost_is_not_carried_out_twice() {
         (loaded.revision, loaded.state.waiting.len()),
         (revision.next(), 6)
     );
+    // So for a request that has not come to etcd, and for one that has.
+    for (loss, waiting) in [(Loss::Request, 6), (Loss::Answers, 7)] {
+        let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+        proxy.lose_from("transfers/z", loss);
+        let unknown = store.commit(loaded.revision, &[transfer("z")]);
+        assert!(
+            matches!(unknown, Err(StoreError::OutcomeUnknown(_))),
+            "{loss:?}: {unknown:?}"
+        );
+        proxy.answer();
+        let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+        assert_eq!(loaded.state.waiting.len(), waiting, "{loss:?}");
+    }
 }
 
 #[test]

@@ -1,14 +1,17 @@
-//! TCP proxy that loses answers.
+//! TCP proxy that loses requests and answers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time for which answers are lost before the connection is cut: what was requested is done then.
 const SILENCE: Duration = Duration::from_millis(200);
+
+/// Length in bytes up to which texts of requests are found.
+const LONGEST_TEXT: usize = 256;
 
 /// Value of `State::to_lose` for all answers.
 const ALL: usize = usize::MAX;
@@ -18,16 +21,35 @@ struct State {
     /// Number of answers to lose from now on.
     to_lose: AtomicUsize,
     lost: AtomicUsize,
+    /// Request from which on something is lost, once it comes.
+    trigger: Mutex<Option<Trigger>>,
+}
+
+/// Request from which on something is lost.
+#[derive(Clone)]
+struct Trigger {
+    /// Text in the request.
+    text: String,
+    loss: Loss,
+}
+
+/// Loss that begins with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loss {
+    /// The request, and later ones with its text, do not reach the server.
+    Request,
+    /// The request is passed on, and no answer after it.
+    Answers,
 }
 
 /// Proxy on a free port; its threads end with their connections.
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     address: SocketAddr,
     state: Arc<State>,
 }
 
 impl Proxy {
-    pub(super) fn start(port: u16) -> Proxy {
+    pub(crate) fn start(port: u16) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         let state = Arc::<State>::default();
@@ -43,39 +65,67 @@ impl Proxy {
         Proxy { address, state }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Loses what the server sends next, and cuts its connection.
-    pub(super) fn lose_next_answer(&self) {
+    pub(crate) fn lose_next_answer(&self) {
         self.state.to_lose.store(1, Ordering::SeqCst);
     }
 
     /// Loses all that the server sends, and cuts each connection.
-    pub(super) fn lose_all_answers(&self) {
+    pub(crate) fn lose_all_answers(&self) {
         self.state.to_lose.store(ALL, Ordering::SeqCst);
     }
 
-    /// Passes answers on again.
-    pub(super) fn answer(&self) {
+    /// Passes requests and answers on again.
+    pub(crate) fn answer(&self) {
+        *self.state.trigger.lock().expect("no panic") = None;
         self.state.to_lose.store(0, Ordering::SeqCst);
     }
 
-    pub(super) fn answers_lost(&self) -> usize {
+    /// Begins to lose with the first request that has a text.
+    pub(crate) fn lose_from(&self, text: &str, loss: Loss) {
+        let text = text.to_owned();
+        *self.state.trigger.lock().expect("no panic") = Some(Trigger { text, loss });
+    }
+
+    pub(crate) fn answers_lost(&self) -> usize {
         self.state.lost.load(Ordering::SeqCst)
     }
 }
 
 impl State {
     fn serve(self: &Arc<State>, client: TcpStream, server: TcpStream) {
-        let (mut from, mut to) = (clone(&client), clone(&server));
-        thread::spawn(move || {
-            let _ = std::io::copy(&mut from, &mut to);
-            let _ = to.shutdown(Shutdown::Both);
-        });
+        let (from, to, state) = (clone(&client), clone(&server), self.clone());
+        thread::spawn(move || state.pass_requests(from, to));
         let state = self.clone();
         thread::spawn(move || state.answer(client, server));
+    }
+
+    fn pass_requests(&self, mut client: TcpStream, mut server: TcpStream) {
+        let mut bytes = [0; 1 << 16];
+        // A text may begin in one read and end in the next.
+        let mut seen = Vec::new();
+        while let Ok(n @ 1..) = client.read(&mut bytes) {
+            seen.extend_from_slice(&bytes[..n]);
+            let trigger = self.trigger.lock().expect("no panic").clone();
+            if let Some(Trigger { text, loss }) = trigger {
+                let is_there = seen.windows(text.len()).any(|part| part == text.as_bytes());
+                match loss {
+                    Loss::Request if is_there => break,
+                    Loss::Answers if is_there => self.to_lose.store(ALL, Ordering::SeqCst),
+                    _ => {}
+                }
+            }
+            seen.drain(..seen.len().saturating_sub(LONGEST_TEXT));
+            if server.write_all(&bytes[..n]).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
     }
 
     fn answer(&self, mut client: TcpStream, mut server: TcpStream) {
