@@ -16,6 +16,8 @@ mod model_tests;
 mod published;
 mod records;
 mod starts;
+#[cfg(test)]
+mod torture;
 mod transport;
 mod value;
 mod watch;

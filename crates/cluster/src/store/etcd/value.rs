@@ -52,6 +52,16 @@ impl RevisionValue {
         }
     }
 
+    /// Returns the value, in JSON, without the identifiers of commits.
+    #[cfg(test)]
+    pub(super) fn without_commits(&self) -> Vec<u8> {
+        let forgetful = RevisionValue {
+            commits: Vec::new(),
+            ..self.clone()
+        };
+        write(&forgetful).expect("JSON")
+    }
+
     /// Returns the revision that a commit created; `None`: it is not among the last ones.
     pub(super) fn revision_of(&self, commit: &str) -> Option<Revision> {
         let later = self.commits.iter().position(|known| known == commit)?;
