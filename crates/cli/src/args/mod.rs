@@ -57,7 +57,8 @@ pub(crate) use host::{DoctorArgs, InitArgs};
 pub(crate) use import::{ImportCommand, ImportOptions, OpenstackArgs};
 pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
-    AddHostArgs, DataCentreArgs, PlaceCommand, PlaceHostCommand, PlaceJobArgs, RemoveHostArgs,
+    AddHostArgs, DataCentreArgs, PlaceCommand, PlaceHostCommand, PlaceJobArgs, PlaceJobsArgs,
+    RemoveHostArgs,
 };
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{FitArgs, MeasureArgs, ProfileArgs, ProfileCommand};

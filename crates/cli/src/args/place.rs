@@ -31,6 +31,23 @@ Examples:
   tidegate place job --size \"20 GB\" --deadline \"5 min\" --dry-run -o json"
     )]
     Job(PlaceJobArgs),
+    /// Place many jobs, one a line of a file, in one go
+    #[command(
+        after_help = "Each line has what `tidegate place job` takes: name, size, deadline, \
+                      limit, start; as JSON or as TOML. Empty lines and those that begin with \
+                      # are passed over. All lines are read before anything is placed: a wrong \
+                      one is an error that names it. Then the jobs are placed in order, and a \
+                      line is printed for each (JSON lines with -o json). Exits with 1 if a \
+                      job was refused; the others are placed all the same.\n\n\
+                      Lines, in JSON and in TOML:
+  {\"name\": \"backup\", \"size\": \"2 GiB\", \"deadline\": \"60 s\"}
+  name = \"scan\", size = \"20 GB\", deadline = \"1 h\", limit = \"20 MB/s\"
+
+Examples:
+  tidegate place jobs nightly.jsonl --hosts place.toml
+  make-jobs | tidegate place jobs - -o json"
+    )]
+    Jobs(PlaceJobsArgs),
     /// List hosts, their jobs with forecasts, and waiting jobs
     List {
         #[command(flatten)]
@@ -177,6 +194,22 @@ pub(crate) struct PlaceJobArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) hosts: Option<PathBuf>,
     /// Show the decision without storing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+}
+
+/// Options of `tidegate place jobs`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlaceJobsArgs {
+    /// File of jobs, one a line; - is standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// File of hosts (TOML), which is stored in the database
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) hosts: Option<PathBuf>,
+    /// Show the decisions without storing them
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]

@@ -8,6 +8,7 @@ pub(super) mod errors;
 mod events;
 pub(super) mod host;
 pub(super) mod hosts;
+mod jobs;
 mod priority_database;
 pub(super) mod session;
 mod show;
@@ -26,6 +27,7 @@ use errors::problem;
 pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
     match command {
         PlaceCommand::Job(args) => job(args, out),
+        PlaceCommand::Jobs(args) => jobs::run(args, out),
         PlaceCommand::List { store } => list(store, out),
         PlaceCommand::Moved { moved, store } => moved_on(moved, store, out),
         PlaceCommand::End { name, store } => end(name, store, out),
@@ -47,7 +49,7 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
 /// Requests a host for a job and shows the decision.
 fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
     let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
-    let request = request(args)?;
+    let request = request(args.size, args.deadline, args.limit, "--limit")?;
     session::with_hosts(&args.store, hosts, args.dry_run, |cluster| {
         let name = cluster.name_for(args.name.as_deref()).map_err(problem)?;
         // Waiting jobs go first, so that a new job does not overtake them.
@@ -65,16 +67,16 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
     })
 }
 
-/// Returns the request that the options describe.
-fn request(args: &PlaceJobArgs) -> Result<Request> {
+/// Returns the request for a job. An error about its limit names the place `at`.
+fn request(size: u64, deadline: Nanos, limit: Option<u64>, at: &str) -> Result<Request> {
     let problem = |error: RequestError| Problem::new(error.to_string());
-    let request = Request::new(args.size, args.deadline).map_err(problem)?;
-    let Some(limit) = args.limit else {
+    let request = Request::new(size, deadline).map_err(problem)?;
+    let Some(limit) = limit else {
         return Ok(request);
     };
     request.limited(limit).map_err(|_| {
         let least = Nanos(
-            (u128::from(args.size) * u128::from(Nanos::SECOND.0))
+            (u128::from(size) * u128::from(Nanos::SECOND.0))
                 .div_ceil(limit.into())
                 .try_into()
                 .unwrap_or(u64::MAX),
@@ -83,7 +85,7 @@ fn request(args: &PlaceJobArgs) -> Result<Request> {
         Problem::new(format!(
             "the job cannot meet its deadline: it needs {needs}"
         ))
-        .at("--limit")
+        .at(at)
         .help(format!(
             "the shortest deadline with this limit is {}",
             exact(least)

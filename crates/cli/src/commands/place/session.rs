@@ -20,11 +20,11 @@ use crate::output::tell;
 use crate::problem::Problem;
 
 /// Time limit for repeating a session that lost a race with another writer.
-const RETRY_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const RETRY_LIMIT: Duration = Duration::from_secs(30);
 /// Longest wait before the first of these runs; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// Longest wait between two runs.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Opens the cluster in a store, which is created if missing, replaces its hosts by `hosts` if
 /// given, and calls `act`. Fails if there are no hosts.
@@ -113,14 +113,14 @@ fn session<'a>(
 }
 
 /// Returns a random time up to `most`, so that writers that collided do not do so again.
-fn jittered(most: Duration) -> Duration {
+pub(super) fn jittered(most: Duration) -> Duration {
     // The standard library's hasher has a random key.
     let random = RandomState::new().hash_one(()) as u32;
     most.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
 /// Returns the time since the Unix epoch.
-fn now() -> Nanos {
+pub(super) fn now() -> Nanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     Nanos(since.map_or(0, |since| {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

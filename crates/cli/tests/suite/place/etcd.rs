@@ -2,17 +2,22 @@
 
 // The fixture of the store's own tests; these use a part of it.
 #[allow(dead_code)]
+#[path = "../../../../cluster/tests/suite/etcd/proxy.rs"]
+mod proxy;
+#[allow(dead_code)]
 #[path = "../../../../cluster/tests/suite/etcd/server.rs"]
 mod server;
 
 mod member;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
 use super::{HOSTS, LARGE, Site, stderr};
+use proxy::{Loss, Proxy};
 use server::{Server, is_installed};
 
 /// Arguments of a command on a prefix of the server's own.
@@ -95,6 +100,94 @@ fn processes_on_one_cluster_place_each_job_once() {
     assert_eq!(cluster.json(&["cluster", "drain", "a"])[0]["drained"], true);
     let databases = cluster.json(&["place", "db"]);
     assert_eq!(databases.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn three_processes_that_place_the_same_jobs_place_each_once() {
+    if !is_installed() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let lines: String = (0..12)
+        .map(|n| format!("{{\"name\": \"m-{n}\", \"size\": \"1 GB\", \"deadline\": \"1 h\"}}\n"))
+        .collect();
+    std::fs::write(cluster.site.file("jobs.jsonl"), lines).expect("writable");
+    let spawn = |_| {
+        let mut command = cluster.command(&["place", "jobs", "jobs.jsonl"], &["-o", "json"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary runs")
+    };
+    let children: Vec<_> = (0..3).map(spawn).collect();
+    let mut placed = BTreeMap::<String, usize>::new();
+    for child in children {
+        let output = child.wait_with_output().expect("it ends");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text.lines().count(), 12, "{}", stderr(&output));
+        for line in text.lines() {
+            let answer: Value = serde_json::from_str(line).expect("JSON");
+            let name = answer["job"].as_str().expect("a name").to_owned();
+            match answer["outcome"].as_str() {
+                Some("placed") => *placed.entry(name).or_default() += 1,
+                Some("refused") => {
+                    let reason = answer["reason"].as_str().expect("a reason");
+                    assert!(reason.contains("already exists"), "{reason}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(placed.len(), 12);
+    assert!(placed.values().all(|times| *times == 1), "{placed:?}");
+    // And the one of the fixture.
+    assert_eq!(cluster.json(&["cluster", "status"])["jobs_running"], 13);
+}
+
+#[test]
+fn a_job_that_etcd_may_have_stored_is_named_and_the_file_can_be_given_again() {
+    if !is_installed() {
+        return;
+    }
+    for (loss, is_stored) in [(Loss::Answers, true), (Loss::Request, false)] {
+        let cluster = Cluster::start();
+        let line = |name| format!("name = \"{name}\", size = \"1 GB\", deadline = \"1 h\"\n");
+        let lines = ["before", "lost", "after"].map(line).concat();
+        std::fs::write(cluster.site.file("jobs"), lines).expect("writable");
+        let proxy = Proxy::start(cluster.server.client_port());
+        proxy.lose_from("transfers/lost", loss);
+        let mut command = cluster.command(&["place", "jobs", "jobs"], &[]);
+        let command = command.env("TIDEGATE_ETCD", proxy.url());
+        let output = command.output().expect("the binary runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        // No line for the one that is not known, nor for those after it.
+        assert!(text.starts_with("before goes to host "), "{text}");
+        assert_eq!((text.lines().count(), output.status.code()), (1, Some(1)));
+        let message = stderr(&output);
+        for part in [
+            "job \"lost\"",
+            "tidegate place list",
+            "Later lines were not placed",
+        ] {
+            assert!(message.contains(part), "{loss:?}: {message}");
+        }
+        let names = || {
+            let hosts = cluster.json(&["place", "list"])["hosts"].take();
+            let jobs = hosts.as_array().expect("a list").iter();
+            let jobs = jobs.flat_map(|host| host["jobs"].as_array().expect("a list").clone());
+            let names = jobs.map(|job| job["name"].as_str().expect("text").to_owned());
+            names.collect::<BTreeSet<_>>()
+        };
+        assert_eq!(names().contains("lost"), is_stored, "{loss:?}");
+        let again = cluster.run(&["place", "jobs", "jobs"], &["-o", "json"]);
+        let text = String::from_utf8_lossy(&again.stdout).into_owned();
+        let outcomes: Vec<_> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["outcome"].take())
+            .collect();
+        let lost = if is_stored { "refused" } else { "placed" };
+        assert_eq!(outcomes, ["refused", lost, "placed"], "{loss:?}");
+        let all = ["first", "before", "lost", "after"].map(str::to_owned);
+        assert_eq!(names(), all.into());
+    }
 }
 
 #[test]

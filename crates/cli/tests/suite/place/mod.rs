@@ -4,6 +4,7 @@
 mod etcd;
 mod fixture;
 mod hosts;
+mod jobs;
 mod start;
 mod whole;
 

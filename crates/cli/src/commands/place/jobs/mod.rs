@@ -1,0 +1,216 @@
+//! `tidegate place jobs`: places the jobs of a file on a cluster that is kept for all of them.
+
+mod read;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_cluster::store::StoreError;
+use tidegate_cluster::{Cluster, Error};
+use tidegate_place::Outcome;
+
+use super::errors::problem;
+use super::{hosts, refused, session};
+use crate::args::PlaceJobsArgs;
+use crate::output::Output;
+use crate::problem::{Problem, sentence};
+use crate::progress::DelayedBar;
+use read::Job;
+
+/// Longest time for which the cluster goes on without a look at the store and the daemons.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Result of a job.
+#[derive(Serialize)]
+struct Answer {
+    job: String,
+    /// `placed`, `waiting` or `refused`.
+    outcome: &'static str,
+    dry_run: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
+    /// Jobs of the host whose class is lowered for the new one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lowered: Vec<String>,
+    /// Reason of a refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+pub(super) fn run(args: &PlaceJobsArgs, out: Output) -> Result<()> {
+    let list = args.hosts.as_deref().map(hosts::read).transpose()?;
+    let jobs = read::read(&args.file)?;
+    session::with_hosts(&args.store, list, args.dry_run, |cluster| {
+        // Hosts of a file are stored, and jobs that wait go first.
+        cluster.retry_and_save().map_err(problem)?;
+        place_all(cluster, &jobs, args.dry_run, out)
+    })
+}
+
+/// Places all jobs, and prints a line for each.
+fn place_all(cluster: &mut Cluster<'_>, jobs: &[Job], dry_run: bool, out: Output) -> Result<()> {
+    let mut bar = DelayedBar::new(jobs.len() as u64, "placing");
+    let mut refreshed = Instant::now();
+    let mut refused = 0;
+    for (done, job) in (1..).zip(jobs) {
+        // The decisions of a dry run are in the cluster alone.
+        if refreshed.elapsed() >= REFRESH_INTERVAL && !dry_run {
+            cluster.refresh(session::now()).map_err(problem)?;
+            refreshed = Instant::now();
+        }
+        let answer = place(cluster, job, dry_run)?;
+        refused += usize::from(answer.outcome == "refused");
+        if out.is_json() {
+            out.json_line(&answer)?;
+        } else {
+            out.text(&answer.text())?;
+        }
+        bar.set(done, String::new);
+    }
+    match refused {
+        0 => Ok(()),
+        _ => {
+            let problem = Problem::new(format!("{refused} of {} jobs were refused", jobs.len()));
+            Err(problem.help("their lines have the reasons").into())
+        }
+    }
+}
+
+/// Places a job, however often other writers are faster.
+fn place(cluster: &mut Cluster<'_>, job: &Job, dry_run: bool) -> Result<Answer> {
+    let end = Instant::now() + session::RETRY_LIMIT;
+    let mut pause = session::FIRST_PAUSE;
+    loop {
+        cluster.continue_at(session::now());
+        let name = match cluster.name_for(job.name.as_deref()) {
+            Ok(name) => name,
+            Err(error @ Error::NameTaken { .. }) => {
+                let name = job.name.clone().unwrap_or_default();
+                return Ok(Answer::refused(name, &problem(error), dry_run));
+            }
+            Err(error) => return Err(problem(error)),
+        };
+        if job.start {
+            match cluster.only_where_served(&name) {
+                Err(error @ (Error::NotServed { .. } | Error::Daemon(_))) => {
+                    return Ok(Answer::refused(name, &problem(error), dry_run));
+                }
+                served => served.map_err(problem)?,
+            }
+        }
+        let outcome = cluster.request(&name, job.request, job.start);
+        match cluster.save() {
+            Ok(()) => return Ok(Answer::new(cluster, name, &outcome, job, dry_run)),
+            Err(error) if cluster.lost_race() => {
+                if Instant::now() >= end {
+                    // Up to date, so that the caller does not begin with the first job again.
+                    cluster.refresh(session::now()).map_err(problem)?;
+                    return Err(problem(error));
+                }
+                std::thread::sleep(session::jittered(pause));
+                pause = (pause * 2).min(session::LONGEST_PAUSE);
+            }
+            Err(Error::Daemon(error)) => {
+                // The placement was removed again.
+                cluster.refresh(session::now()).map_err(problem)?;
+                return Ok(Answer::refused(name, &problem(error), dry_run));
+            }
+            // An attempt may still arrive, so a second one could place the job twice.
+            Err(Error::Store(error @ StoreError::OutcomeUnknown(_))) => {
+                return Err(unknown(&error, &name));
+            }
+            Err(error) => return Err(problem(error)),
+        }
+        cluster.refresh(session::now()).map_err(problem)?;
+    }
+}
+
+/// Returns the error for a job of which etcd did not say whether it was stored.
+fn unknown(error: &StoreError, job: &str) -> anyhow::Error {
+    let problem = Problem::new(format!("job {job:?}: {error}")).at("--etcd");
+    let help = "`tidegate place list` shows whether it was; if so, one with start is started by \
+                the daemon of a host that has joined the cluster, and by no other one. Later \
+                lines were not placed: run them again";
+    problem.help(help).into()
+}
+
+impl Answer {
+    fn new(
+        cluster: &Cluster<'_>,
+        job: String,
+        outcome: &Outcome,
+        of: &Job,
+        dry_run: bool,
+    ) -> Answer {
+        match outcome {
+            Outcome::Placed(placement) => Answer {
+                job,
+                outcome: "placed",
+                dry_run,
+                host: Some(cluster.state().hosts[placement.host.0].name.clone()),
+                class: Some(placement.class.name()),
+                lowered: (placement.lowered.iter())
+                    .map(|(id, _)| cluster.name_of(*id).to_owned())
+                    .collect(),
+                reason: None,
+            },
+            Outcome::Waiting => Answer {
+                job,
+                outcome: "waiting",
+                dry_run,
+                host: None,
+                class: None,
+                lowered: Vec::new(),
+                reason: None,
+            },
+            Outcome::Refused(refusal) => {
+                Answer::refused(job, &refused(refusal, &of.request).into(), dry_run)
+            }
+        }
+    }
+
+    /// Creates the answer for a job that is refused because of an error.
+    fn refused(job: String, error: &anyhow::Error, dry_run: bool) -> Answer {
+        Answer {
+            job,
+            outcome: "refused",
+            dry_run,
+            host: None,
+            class: None,
+            lowered: Vec::new(),
+            reason: Some(sentence(error)),
+        }
+    }
+
+    fn text(&self) -> String {
+        let job = &self.job;
+        let verb = |does: &str, would: &str| {
+            if self.dry_run {
+                format!("would {would}")
+            } else {
+                does.to_owned()
+            }
+        };
+        if let Some(host) = &self.host {
+            let class = self.class.unwrap_or_default();
+            let lowered = match self.lowered.as_slice() {
+                [] => String::new(),
+                names => format!("; lowered until it ends: {}", names.join(", ")),
+            };
+            return format!(
+                "{job} {} to host {host}, I/O class {class}{lowered}\n",
+                verb("goes", "go")
+            );
+        }
+        match &self.reason {
+            Some(reason) => format!("{job} {} refused: {reason}\n", verb("is", "be")),
+            None => format!(
+                "{job} {}: no host has room for it now\n",
+                verb("waits", "wait")
+            ),
+        }
+    }
+}
