@@ -72,6 +72,14 @@ pub enum Error {
         /// Control socket of the daemon.
         socket: String,
     },
+    /// Daemon that did not start a transfer, whose placement could not be removed again.
+    #[error("{source}; job {transfer:?} may still be placed")]
+    NotRemoved {
+        /// Name of the transfer.
+        transfer: String,
+        /// Error of the daemon.
+        source: DaemonError,
+    },
     /// Refused change of hosts.
     #[error(transparent)]
     Host(#[from] HostError),

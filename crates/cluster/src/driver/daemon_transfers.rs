@@ -111,9 +111,14 @@ fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTra
         running.placement.as_of = now;
         return;
     }
+    let mut name = format!("{host}/{vm}");
+    // Taken only by a job that is stored under such a name, which stays.
+    while state.has_transfer(&name) {
+        name.push('*');
+    }
     state.running.push(RunningTransfer {
         transfer: Transfer {
-            name: format!("{host}/{vm}"),
+            name,
             bytes: live.bytes,
             // A deadline is relative to `arrived`, and the daemon reports the remaining time: the
             // transfer counts as requested now. One that is late is due now.
@@ -193,6 +198,20 @@ mod tests {
             ),
             None
         );
+    }
+
+    #[test]
+    fn a_stored_job_of_the_name_of_a_live_one_stays() {
+        let (mut state, host) = state();
+        merge_transfer(&mut state, "a", "dss", &LIVE, Nanos(1));
+        let mut stored = state.running.remove("a/dss").expect("it was merged");
+        stored.live = false;
+        state.running.push(stored);
+        let reported = vec![vm_transfer("dss", "sdb", LIVE)];
+        merge_transfers(&mut state, &host, reported, Nanos(7));
+        let all = state.running.iter();
+        let all: Vec<_> = all.map(|it| (it.name(), it.live)).collect();
+        assert_eq!(all, [("a/dss", false), ("a/dss*", true)]);
     }
 
     #[test]

@@ -123,8 +123,10 @@ impl Cluster<'_> {
                 Ok(())
             }
             Removal::Failed => {
+                let transfer = start.transfer.clone();
                 self.report_not_removed(start);
-                Err(error.into())
+                let source = error;
+                Err(Error::NotRemoved { transfer, source })
             }
         }
     }

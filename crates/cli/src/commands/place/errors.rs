@@ -124,6 +124,9 @@ fn of_transfer(error: &Error) -> Problem {
                 ),
             })
         }
+        Error::NotRemoved { transfer, .. } => {
+            problem.help(format!("`tidegate place end {transfer}` ends it"))
+        }
         Error::StillWaiting { .. } | Error::Host(_) | Error::Store(_) | Error::Daemon(_) => problem,
     }
 }

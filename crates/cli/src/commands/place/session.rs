@@ -1,5 +1,6 @@
 //! Sessions on a cluster whose state is in a store.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -64,12 +65,15 @@ pub(in crate::commands) fn with_cluster<T>(
     let store = stores::open(at, read_only)?;
     let end = Instant::now() + RETRY_LIMIT;
     let mut pause = FIRST_PAUSE;
-    let mut is_again = false;
+    // Drained hosts whose daemons are away, which is said once.
+    let mut away = BTreeSet::new();
     loop {
         let mut notify = |event| {
-            // About a daemon, not a change: said by the first run.
-            let is_known = matches!(event, ClusterEvent::DrainedDaemonUnreachable { .. });
-            if !(is_again && is_known) {
+            let is_news = match &event {
+                ClusterEvent::DrainedDaemonUnreachable { host } => away.insert(host.clone()),
+                _ => true,
+            };
+            if is_news {
                 tell(events::text(&event));
             }
         };
@@ -81,7 +85,6 @@ pub(in crate::commands) fn with_cluster<T>(
         }
         std::thread::sleep(jittered(pause));
         pause = (pause * 2).min(LONGEST_PAUSE);
-        is_again = true;
     }
 }
 

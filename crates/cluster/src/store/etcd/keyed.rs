@@ -20,8 +20,8 @@ const PATH_OPERATIONS: usize = 128;
 /// Hosts of a commit that are compared one by one, in three comparisons each: as many as leave room
 /// for two levels of 64 operations.
 const FENCED_HOSTS: usize = 20;
-/// Hosts on which a commit may place. Of more than [`FENCED_HOSTS`] the existence is compared one
-/// by one, and the rest by folder, which leaves at least 2,500 operations.
+/// Hosts of a commit whose existence is compared one by one, which leaves at least 2,500 operations.
+/// Of more of them, which only a session with that many waiting transfers has, the folder is.
 const CONCERNED_HOSTS: usize = 100;
 /// Bytes of a commit's keys and values. etcd refuses requests above 1.5 MiB by default
 /// (`--max-request-bytes`); the rest is for what each operation adds.
@@ -257,33 +257,23 @@ impl<K: KeyValues> KeyedStore<K> {
 
     /// Returns the comparisons that keep a placement from hosts that are gone, whose VMs have
     /// reserved more meanwhile, or whose daemons are gone. They are of these hosts alone, so that a
-    /// VM that is added anywhere else is no conflict.
-    ///
-    /// # Errors
-    /// There are more hosts than a transaction can compare.
-    fn fence(
-        &self,
-        records: &Records,
-        hosts: &BTreeSet<String>,
-    ) -> Result<Vec<Compared>, StoreError> {
-        if hosts.len() > CONCERNED_HOSTS {
-            return Err(StoreError::TooLarge(format!(
-                "it places on {} hosts; at most {CONCERNED_HOSTS} fit into one transaction",
-                hosts.len()
-            )));
-        }
+    /// VM that is added anywhere else is no conflict, unless there are too many to compare them one
+    /// by one.
+    fn fence(&self, records: &Records, hosts: &BTreeSet<String>) -> Vec<Compared> {
         let mut compares = Vec::new();
         let put = |folder: &str, host: &str| {
             let key = format!("{folder}{host}");
             Compared::Put(self.key(&key), records.version_there(&key))
         };
-        // A host that is gone has no revision, so the folder's comparison does not see it.
-        compares.extend(hosts.iter().map(|host| put(HOSTS, host)));
+        if hosts.len() <= CONCERNED_HOSTS {
+            // A host that is gone has no revision, so the folder's comparison does not see it.
+            compares.extend(hosts.iter().map(|host| put(HOSTS, host)));
+        }
         if hosts.len() > FENCED_HOSTS {
             // A member that is gone cannot be seen by a range. Its daemon starts nothing.
             let folder = self.key(RESERVATIONS);
             compares.push(Compared::NonePut(folder, records.followed()));
-            return Ok(compares);
+            return compares;
         }
         for host in hosts {
             compares.push(put(RESERVATIONS, host));
@@ -292,7 +282,7 @@ impl<K: KeyValues> KeyedStore<K> {
                 compares.push(Compared::Created(member, created));
             }
         }
-        Ok(compares)
+        compares
     }
 
     /// Returns the records of `revision`, and takes them.
@@ -318,7 +308,7 @@ impl<K: KeyValues> KeyedStore<K> {
         // Identifies the commit in later attempts, of which one at most is carried out.
         let id = format!("{:032x}", rand::random::<u128>());
         let writes = records.writes_of(changes, &id)?;
-        let mut fence = self.fence(records, &records.concerned_hosts(changes))?;
+        let mut fence = self.fence(records, &records.concerned_hosts(changes));
         let start = unless_begun.and_then(|transfer| records.recorded_start(transfer));
         let start = start.map(|key| self.key(&key));
         fence.extend(start.clone().map(Compared::There));

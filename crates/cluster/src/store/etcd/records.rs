@@ -543,10 +543,20 @@ impl Records {
         recorded_key(transfer, &self.part(&touched))
     }
 
-    /// Returns the hosts that get a transfer by changes, or whose memberships end. Hosts that the
-    /// changes add are not among them.
+    /// Returns the hosts that get a transfer by changes, also those that the changes add, or whose
+    /// memberships end.
     pub(super) fn concerned_hosts(&self, changes: &[Change]) -> BTreeSet<String> {
         let mut hosts = BTreeSet::new();
+        let put = changes.iter().filter_map(|change| match change {
+            Change::PutHost(host) => Some(host.name.as_str()),
+            _ => None,
+        });
+        // One that moves in the order is deleted and put again.
+        let put: BTreeSet<&str> = put.collect();
+        let ends = |name: &str| {
+            let is_known = self.reservations.contains_key(name);
+            is_known && !self.members.contains_key(name) && !put.contains(name)
+        };
         for change in changes {
             match change {
                 Change::PutPlacement {
@@ -557,11 +567,11 @@ impl Records {
                     let goes_on = before.is_some_and(|(_, before)| {
                         (&before.host, before.begun) == (&placement.host, placement.begun)
                     });
-                    if !goes_on && self.hosts.get(&placement.host).is_some() {
+                    if !goes_on {
                         hosts.insert(placement.host.clone());
                     }
                 }
-                Change::DeleteHost(name) if self.reservations.contains_key(name) => {
+                Change::DeleteHost(name) if ends(name) => {
                     hosts.insert(name.clone());
                 }
                 _ => {}

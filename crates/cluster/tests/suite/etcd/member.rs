@@ -436,8 +436,18 @@ fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
     // The daemon of this host has never joined: nobody would look.
     commit(&[to_start("before"), place("before", "a")]);
     assert_eq!(starts(), [""; 0]);
-    let daemon = Daemon::start(options, "a");
+    let daemon = Daemon::start(options.clone(), "a");
     daemon.await_state(MembershipState::Joined);
+    // A host that is defined in the commit that places on it has a daemon, too.
+    let other = Daemon::start(options, "new");
+    other.await_state(MembershipState::Joined);
+    commit(&[host("new"), to_start("first"), place("first", "new")]);
+    assert_eq!(starts(), ["new/first"]);
+    let revision = snapshot(&store).revision;
+    let delete = [Change::DeleteTransfer("first".to_owned())];
+    (store.commit_unless_begun(revision, &delete, "first")).expect("it has not begun");
+    other.thread.leave();
+    assert_eq!(starts(), [""; 0]);
     let mut asked = daemon.membership.take_starts().expect("the first");
     commit(&[transfer("quiet"), place("quiet", "a")]);
     commit(&[to_start("ends"), place("ends", "a")]);

@@ -1,4 +1,4 @@
-//! `tidegate place jobs`: places the jobs of a file on a cluster that is kept for all of them.
+//! `tidegate place jobs`: places the jobs of a file on a cluster in memory.
 
 mod read;
 
@@ -13,7 +13,7 @@ use tidegate_place::Outcome;
 use super::errors::problem;
 use super::{hosts, refused, session};
 use crate::args::PlaceJobsArgs;
-use crate::output::Output;
+use crate::output::{Output, tell};
 use crate::problem::{Problem, sentence};
 use crate::progress::DelayedBar;
 use read::Job;
@@ -61,7 +61,13 @@ fn place_all(cluster: &mut Cluster<'_>, jobs: &[Job], dry_run: bool, out: Output
             cluster.refresh(session::now()).map_err(problem)?;
             refreshed = Instant::now();
         }
-        let answer = place(cluster, job, dry_run)?;
+        let answer = place(cluster, job, dry_run).inspect_err(|_| {
+            let left = jobs.len() as u64 - done;
+            tell(format!(
+                "stopped at job {done} of {}: {left} later ones were not placed, run them again",
+                jobs.len()
+            ));
+        })?;
         refused += usize::from(answer.outcome == "refused");
         if out.is_json() {
             out.json_line(&answer)?;
@@ -73,20 +79,28 @@ fn place_all(cluster: &mut Cluster<'_>, jobs: &[Job], dry_run: bool, out: Output
     match refused {
         0 => Ok(()),
         _ => {
-            let problem = Problem::new(format!("{refused} of {} jobs were refused", jobs.len()));
+            let problem = Problem::new(format!("refused: {refused} of {} jobs", jobs.len()));
             Err(problem.help("their lines have the reasons").into())
         }
     }
 }
 
-/// Places a job, however often other writers are faster.
+/// Places a job; again for up to 30 s if other writers are faster. A refusal is decided on the state
+/// of now.
 fn place(cluster: &mut Cluster<'_>, job: &Job, dry_run: bool) -> Result<Answer> {
     let end = Instant::now() + session::RETRY_LIMIT;
     let mut pause = session::FIRST_PAUSE;
+    // The decisions of a dry run are in the cluster alone.
+    let mut is_present = dry_run;
     loop {
         cluster.continue_at(session::now());
         let name = match cluster.name_for(job.name.as_deref()) {
             Ok(name) => name,
+            Err(Error::NameTaken { .. }) if !is_present => {
+                cluster.refresh(session::now()).map_err(problem)?;
+                is_present = true;
+                continue;
+            }
             Err(error @ Error::NameTaken { .. }) => {
                 let name = job.name.clone().unwrap_or_default();
                 return Ok(Answer::refused(name, &problem(error), dry_run));
@@ -102,6 +116,11 @@ fn place(cluster: &mut Cluster<'_>, job: &Job, dry_run: bool) -> Result<Answer> 
             }
         }
         let outcome = cluster.request(&name, job.request, job.start);
+        if matches!(outcome, Outcome::Refused(_)) && !is_present {
+            cluster.refresh(session::now()).map_err(problem)?;
+            is_present = true;
+            continue;
+        }
         match cluster.save() {
             Ok(()) => return Ok(Answer::new(cluster, name, &outcome, job, dry_run)),
             Err(error) if cluster.lost_race() => {
@@ -125,6 +144,7 @@ fn place(cluster: &mut Cluster<'_>, job: &Job, dry_run: bool) -> Result<Answer> 
             Err(error) => return Err(problem(error)),
         }
         cluster.refresh(session::now()).map_err(problem)?;
+        is_present = true;
     }
 }
 
@@ -132,8 +152,7 @@ fn place(cluster: &mut Cluster<'_>, job: &Job, dry_run: bool) -> Result<Answer> 
 fn unknown(error: &StoreError, job: &str) -> anyhow::Error {
     let problem = Problem::new(format!("job {job:?}: {error}")).at("--etcd");
     let help = "`tidegate place list` shows whether it was; if so, one with start is started by \
-                the daemon of a host that has joined the cluster, and by no other one. Later \
-                lines were not placed: run them again";
+                the daemon of a host that has joined the cluster, and by no other one";
     problem.help(help).into()
 }
 

@@ -108,10 +108,13 @@ fn parse(line: &str, file: &str, number: usize) -> Result<Line> {
     } else {
         format!("{{ {line} }}")
     };
+    let text = format!("job = {table}");
+    if let Ok(loaded) = document::read(&text, file, in_toml) {
+        return Ok(loaded.config);
+    }
     // Lines in front of it, so that messages have its number.
     let before = "\n".repeat(number - 1);
-    let text = format!("{before}job = {table}");
-    let loaded: Result<_, ConfigErrors> = document::read(&text, file, in_toml);
+    let loaded: Result<_, ConfigErrors> = document::read(&(before + &text), file, in_toml);
     Ok(loaded?.config)
 }
 
