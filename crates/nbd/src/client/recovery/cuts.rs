@@ -26,11 +26,12 @@ impl Export {
         }
     }
 
-    /// Forgets a connection: the kernel works on no memory of it any more. Requests without an
-    /// answer wait for the next one; those of an export that has failed end.
+    /// Forgets the connections: the kernel works on no memory of them any more. Requests without an
+    /// answer wait for the next ones; those of an export that has failed end.
     pub fn cut(&mut self) {
         self.phase = Phase::Away;
-        (self.awaited, self.is_leaving) = (0, false);
+        self.connections.clear();
+        self.is_leaving = false;
         self.ready.clear();
         self.replay = Replay::default();
         for entry in self.entries.iter_mut().flatten() {

@@ -3,7 +3,7 @@
 //! A ring of records in order of acknowledgement. The bytes of writes are with the caller, in a
 //! ring as well: position `p` is byte `p % capacity`. Positions grow until the log is empty.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::Change;
@@ -15,19 +15,9 @@ const RECORDS_MIN: u64 = 64;
 
 /// Change that was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Record {
-    offset: u64,
-    len: u32,
-    change: Change,
-    /// Position of the first byte of a write.
-    data: u64,
-}
-
-/// Part of a change to be sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct Record {
     pub(super) offset: u64,
-    pub(super) len: u64,
+    pub(super) len: u32,
     pub(super) change: Change,
     /// Position of the first byte of a write.
     pub(super) data: u64,
@@ -133,84 +123,15 @@ impl Log {
         self.data.end - self.data.start
     }
 
-    /// Returns what has to be sent again to restore the newest content of every byte. The pieces do
-    /// not overlap.
-    pub(super) fn replay(&self) -> Vec<Piece> {
-        let mut coverage = Coverage::default();
-        let mut pieces = Vec::new();
-        for record in self.records.iter().rev() {
-            let range = record.offset..record.offset + u64::from(record.len);
-            coverage.add(range, |part| {
-                pieces.push(Piece {
-                    offset: part.start,
-                    len: part.end - part.start,
-                    change: record.change,
-                    data: record.data + (part.start - record.offset),
-                });
-            });
-        }
-        pieces
-    }
-}
-
-/// Set of bytes, as ranges that neither overlap nor touch, by their begin.
-#[derive(Debug, Default)]
-struct Coverage(BTreeMap<u64, u64>);
-
-impl Coverage {
-    /// Adds a range, and calls `new` with each part of it that was not in the set.
-    fn add(&mut self, range: Range<u64>, mut new: impl FnMut(Range<u64>)) {
-        let Range { mut start, mut end } = range.clone();
-        let mut at = start;
-        // From the last range that begins before this one, which may reach into it.
-        let first = self.0.range(..=start).next_back();
-        let from = first
-            .filter(|(_, to)| **to >= start)
-            .map_or(start, |(from, _)| *from);
-        while let Some((&from, &to)) = self.0.range(from..=end).next() {
-            self.0.remove(&from);
-            if at < from {
-                new(at..from);
-            }
-            at = at.max(to);
-            (start, end) = (start.min(from), end.max(to));
-        }
-        if at < range.end {
-            new(at..range.end);
-        }
-        self.0.insert(start, end);
+    /// Returns a record, counted from the oldest one.
+    pub(super) fn record(&self, at: usize) -> Record {
+        self.records[at]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn coverage_names_each_new_byte_once(
-            ranges in prop::collection::vec((0u64..60, 1u64..12), 1..30),
-        ) {
-            let mut coverage = Coverage::default();
-            let mut known = [false; 80];
-            for (start, len) in ranges {
-                let (mut new, end) = ([false; 80], start + len);
-                coverage.add(start..end, |part| {
-                    assert!(part.start < part.end && start <= part.start && part.end <= end);
-                    for byte in part {
-                        assert!(!std::mem::replace(&mut new[byte as usize], true));
-                    }
-                });
-                for byte in start..end {
-                    let known = &mut known[byte as usize];
-                    assert_eq!(new[byte as usize], !*known, "byte {byte}");
-                    *known = true;
-                }
-            }
-        }
-    }
 
     #[test]
     fn room_comes_back_with_what_is_dropped_and_released() {
@@ -241,34 +162,5 @@ mod tests {
             log.push(0, 1 << 30, Change::Trim);
         }
         assert!(!log.reserve(0));
-    }
-
-    #[test]
-    fn the_newest_content_of_each_byte_is_replayed_alone() {
-        let mut log = Log::new(1 << 20);
-        for (offset, len, change) in [
-            (0, 100, Change::Write),
-            (50, 100, Change::Zeroes { no_hole: false }),
-            (60, 10, Change::Write),
-        ] {
-            assert!(log.reserve(change.logged_bytes(len)));
-            log.push(offset, len, change);
-        }
-        let piece = |offset, len, change, data| Piece {
-            offset,
-            len,
-            change,
-            data,
-        };
-        let zeroes = Change::Zeroes { no_hole: false };
-        assert_eq!(
-            log.replay(),
-            [
-                piece(60, 10, Change::Write, 100),
-                piece(50, 10, zeroes, 100),
-                piece(70, 80, zeroes, 120),
-                piece(0, 50, Change::Write, 0),
-            ]
-        );
     }
 }

@@ -11,6 +11,12 @@
 //!    +--------- cut --------+-------------+------------+
 //! ```
 //!
+//! There may be several connections to a server whose cache they share (`NBD_FLAG_CAN_MULTI_CONN`).
+//! They begin and end together: nothing is sent on one before all of them are there, and a cut of
+//! one is a cut of all. So all answers come from one run of the server. Were a single connection
+//! made again, answers of the run before could still arrive on the others, for changes that its
+//! successor does not have.
+//!
 //! Rules that make this sound:
 //!
 //! - A change waits for every change in flight that it overlaps, so that the order of
@@ -24,6 +30,8 @@
 //! - All of the log is sent again before the changes without an answer, so that one of these may
 //!   fail alone. Its server may have done it already, and goes back to the old content until it
 //!   is sent again; nothing is read meanwhile.
+//!
+//! The log is sent again in bounded steps ([`Export::is_gathering`]), because it can be long.
 //!
 //! The caller moves bytes: it sends what [`Export::poll_send`] returns, copies the data of
 //! acknowledged writes into its ring ([`Answer::Log`]), and tells of replies and cuts. Nothing is
@@ -81,7 +89,8 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     cookie: u64,
-    /// Number of requests before it on the connection.
+    /// Index of the connection, and number of requests before it there.
+    on: usize,
     place: u64,
     len: u32,
     /// True from the reply's head on, while data are received.
@@ -96,7 +105,17 @@ struct Flush {
     end: u64,
 }
 
-/// Requests to an export of a server, over one connection at a time.
+/// Requests on a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Connection {
+    /// Requests that were returned by `poll_send`, and that were sent whole.
+    given: u64,
+    sent: u64,
+    /// Requests whose replies are not complete.
+    awaited: u64,
+}
+
+/// Requests to an export of a server.
 #[derive(Debug)]
 pub struct Export {
     terms: Terms,
@@ -118,12 +137,8 @@ pub struct Export {
     /// The first waiting change that overlaps no other one waits for room in the log.
     awaits_room: bool,
     replay: Replay,
-    /// Requests of this connection that were returned by `poll_send`, and that were sent whole.
-    given: u64,
-    sent: u64,
-    /// Requests of this connection whose replies are not complete.
-    awaited: u64,
-    /// The server of this connection shuts down: nothing more is sent.
+    connections: Vec<Connection>,
+    /// The server shuts down, or a connection has broken: nothing more is sent.
     is_leaving: bool,
     /// High half of the next cookie.
     next_cookie: u32,
@@ -154,9 +169,7 @@ impl Export {
             wants_flush: false,
             awaits_room: false,
             replay: Replay::default(),
-            given: 0,
-            sent: 0,
-            awaited: 0,
+            connections: Vec::new(),
             is_leaving: false,
             next_cookie: 0,
             ended: VecDeque::new(),
@@ -290,8 +303,15 @@ impl Export {
         self.ended.push_back((entry.ask.tag, result));
     }
 
-    /// Returns the next request to send, in order; `None` if there is none until another call.
-    pub fn poll_send(&mut self) -> Option<Outgoing> {
+    /// Returns true if [`Export::poll_send`] has more to do than it did: it is to be called again
+    /// without another reason, after other work.
+    pub fn is_gathering(&self) -> bool {
+        self.phase == Phase::Replaying && !self.is_leaving && self.replay.is_gathering()
+    }
+
+    /// Returns the next request to send on a connection, in order; `None` if there is none until
+    /// another call.
+    pub fn poll_send(&mut self, on: usize) -> Option<Outgoing> {
         if self.is_leaving {
             return None;
         }
@@ -299,13 +319,13 @@ impl Export {
             let phase = self.phase;
             let outgoing = match phase {
                 Phase::Away => None,
-                Phase::Replaying => self.send_replay(),
-                Phase::Resending => self.send_ready(),
+                Phase::Replaying => self.send_replay(on),
+                Phase::Resending => self.send_ready(on),
                 // The flush comes first, so that no load delays it. Once more, because changes
                 // that end without a request may want one.
-                Phase::Serving => (self.send_flush())
-                    .or_else(|| self.send_ready())
-                    .or_else(|| self.send_flush()),
+                Phase::Serving => (self.send_flush(on))
+                    .or_else(|| self.send_ready(on))
+                    .or_else(|| self.send_flush(on)),
             };
             if outgoing.is_some() || self.phase == phase {
                 return outgoing;
@@ -313,21 +333,23 @@ impl Export {
         }
     }
 
-    fn part(&mut self, low: u32, len: u32) -> Part {
+    fn part(&mut self, on: usize, low: u32, len: u32) -> Part {
         let cookie = u64::from(self.next_cookie) << 32 | u64::from(low);
         self.next_cookie = self.next_cookie.wrapping_add(1);
-        let place = self.given;
-        self.given += 1;
-        self.awaited += 1;
+        let connection = &mut self.connections[on];
+        let place = connection.given;
+        connection.given += 1;
+        connection.awaited += 1;
         Part {
             cookie,
+            on,
             place,
             len,
             answered: false,
         }
     }
 
-    fn send_flush(&mut self) -> Option<Outgoing> {
+    fn send_flush(&mut self, on: usize) -> Option<Outgoing> {
         let wanted = self.wants_flush || !self.next_synced.is_empty();
         if self.flush.is_some() || !wanted {
             return None;
@@ -337,7 +359,7 @@ impl Export {
             self.end_flushes_unsent();
             return None;
         }
-        let part = self.part(OF_FLUSH, 0);
+        let part = self.part(on, OF_FLUSH, 0);
         let end = self.log.end();
         self.flush = Some(Flush { part, end });
         self.wants_flush = false;
@@ -355,7 +377,7 @@ impl Export {
         }
     }
 
-    fn send_ready(&mut self) -> Option<Outgoing> {
+    fn send_ready(&mut self, on: usize) -> Option<Outgoing> {
         loop {
             let id = self.ready.pop_front()?;
             let Entry { ask, done, .. } = *self.entry(id);
@@ -378,20 +400,21 @@ impl Export {
                     self.terms.part(change, rest, from)
                 }
             };
-            let part = self.part(id, len);
+            let part = self.part(on, id, len);
             self.entry_mut(id).part = Some(part);
             return Some(self.send(part, command, ask.offset + u64::from(done), data));
         }
     }
 
-    fn send_replay(&mut self) -> Option<Outgoing> {
+    fn send_replay(&mut self, on: usize) -> Option<Outgoing> {
         let slot = self.replay.free_slot()?;
-        let Some((command, offset, len, data)) = self.replay.take_next(&self.terms) else {
+        let next = self.replay.take_next(&self.terms, &self.log);
+        let Some((command, offset, len, data)) = next else {
             // All that was left may be trims that this server does not have.
             self.begin_resending_if_replayed();
             return None;
         };
-        let part = self.part(OF_REPLAY | slot as u32, len);
+        let part = self.part(on, OF_REPLAY | slot as u32, len);
         self.replay.parts[slot] = Some(part);
         Some(self.send(part, command, offset, data))
     }
@@ -407,34 +430,50 @@ impl Export {
         Outgoing { request, data }
     }
 
-    /// Tells that the oldest `count` requests that were returned by [`Export::poll_send`] and not
-    /// counted yet were sent whole.
+    /// Tells that the oldest `count` requests that were returned by [`Export::poll_send`] for a
+    /// connection and not counted yet were sent whole.
     ///
     /// # Panics
     /// If fewer requests were returned.
-    pub fn sent(&mut self, count: u64) {
-        self.sent += count;
-        assert!(self.sent <= self.given, "more was sent than was to be");
+    pub fn sent(&mut self, on: usize, count: u64) {
+        let connection = &mut self.connections[on];
+        connection.sent += count;
+        assert!(
+            connection.sent <= connection.given,
+            "more was sent than was to be"
+        );
     }
 
-    /// Returns true if the server shuts down and has answered all that it was sent: the connection
-    /// must be cut. Before, a write that it refuses to begin and one that it carries out late could
-    /// change places.
+    /// Sends nothing more on any connection, because one of them has broken: answers on the others
+    /// are taken until [`Export::cut`]. A server that works would otherwise carry out what it has
+    /// got there beside what is sent again.
+    pub fn stop(&mut self) {
+        self.is_leaving = true;
+    }
+
+    /// Returns true if nothing more is sent, and the server has answered all that it was: the
+    /// connections must be cut. Before, a write that it refuses to begin and one that it carries
+    /// out late could change places.
     pub fn is_drained(&self) -> bool {
-        self.is_leaving && self.awaited == 0
+        self.is_leaving && self.connections.iter().all(|it| it.awaited == 0)
     }
 
-    /// Returns true if replies, or their data, are to come.
-    pub fn is_awaiting(&self) -> bool {
-        self.awaited > 0
+    /// Returns the number of requests on a connection whose replies, or their data, are to come.
+    pub fn awaited(&self, on: usize) -> u64 {
+        self.connections[on].awaited
     }
 
-    /// Takes the head of a reply.
+    /// Takes the head of a reply on a connection.
     ///
     /// # Errors
-    /// The connection must be cut: after the kernel works on no memory of it any more the caller
+    /// The connections must be cut: after the kernel works on no memory of them any more the caller
     /// calls [`Export::cut`].
-    pub fn reply(&mut self, cookie: u64, error: Option<NbdError>) -> Result<Answer, Cut> {
+    pub fn reply(
+        &mut self,
+        on: usize,
+        cookie: u64,
+        error: Option<NbdError>,
+    ) -> Result<Answer, Cut> {
         let low = cookie as u32;
         let part = match low {
             OF_FLUSH => self.flush.as_ref().map(|flush| flush.part),
@@ -447,12 +486,13 @@ impl Export {
                 entry.and_then(|entry| entry.part)
             }
         };
-        let part = part.filter(|part| part.cookie == cookie && !part.answered);
-        let part = part.ok_or(Cut::UnknownCookie)?;
-        if part.place >= self.sent {
+        let is_answered = |part: &Part| part.cookie == cookie && part.on == on && !part.answered;
+        let part = part.filter(is_answered).ok_or(Cut::UnknownCookie)?;
+        let connection = &mut self.connections[on];
+        if part.place >= connection.sent {
             return Err(Cut::TooEarly);
         }
-        self.awaited -= 1;
+        connection.awaited -= 1;
         if error == Some(NbdError::Eshutdown) {
             self.refused_by_leaving(low);
             return Ok(Answer::Done);
@@ -504,7 +544,7 @@ impl Export {
                 answered: true,
                 ..part
             });
-            self.awaited += 1;
+            self.connections[part.on].awaited += 1;
             return Ok(Answer::Data {
                 tag: ask.tag,
                 from: done,
@@ -535,7 +575,7 @@ impl Export {
         assert!(part.answered && part.cookie == cookie, "other data");
         entry.done += part.len;
         let is_part = entry.done < entry.ask.len;
-        self.awaited -= 1;
+        self.connections[part.on].awaited -= 1;
         if is_part {
             self.ready.push_back(id);
         } else {
@@ -588,17 +628,20 @@ impl Export {
         }
     }
 
-    /// Begins on a new connection.
+    /// Begins on `count` new connections, all of which were made before anything is sent. More than
+    /// one need a server that shares its cache between them (`NBD_FLAG_CAN_MULTI_CONN`).
     ///
     /// # Panics
-    /// If there is a connection, or the export has failed.
-    pub fn connected(&mut self, terms: Terms) {
-        assert_eq!(self.phase, Phase::Away, "one connection at a time");
+    /// If there is a connection, or there are to be none, or the export has failed.
+    pub fn connected(&mut self, terms: Terms, count: usize) {
+        assert_eq!(self.phase, Phase::Away, "connections begin together");
         assert!(self.failure.is_none(), "the export has failed");
         assert!(terms.max_payload > 0, "requests without bytes");
+        assert!(count > 0, "no connection");
         self.terms = terms;
-        (self.given, self.sent, self.awaited) = (0, 0, 0);
-        self.replay.pieces = self.log.replay();
+        self.connections.clear();
+        self.connections.resize(count, Connection::default());
+        self.replay = Replay::new(&self.log);
         self.phase = Phase::Replaying;
         self.begin_resending_if_replayed();
     }
@@ -608,7 +651,7 @@ impl Export {
             return;
         }
         // Its memory is large only after a replay, which is rare.
-        self.replay.pieces = Vec::new();
+        self.replay = Replay::default();
         self.phase = Phase::Resending;
         self.ready.extend(self.changes.active());
         if self.ready.is_empty() {

@@ -2,7 +2,9 @@
 //!
 //! A server has finished or dropped the requests of a connection before it serves the next one: NBD
 //! has nothing by which a client could tell late requests from new ones. The model is such a
-//! server, as all must be.
+//! server, as all must be. Its connections share one cache. One that breaks, and those of a server
+//! that was killed, take requests and answer none; what the server had answered before can still
+//! arrive, until the client cuts.
 
 mod cases;
 
@@ -32,15 +34,24 @@ struct Server {
     /// For each byte: a flush has failed, and later ones leave out what was in the cache then, as
     /// Linux does with pages that it could not write.
     lost: Vec<bool>,
-    /// Requests that were received, with the content that they carry.
-    received: Vec<(Request, Vec<Content>)>,
-    /// Replies that were not delivered, with the content that they carry.
-    replies: Vec<(u64, Option<NbdError>, Vec<Content>)>,
+    /// Requests that were received, with their connection and the content that they carry.
+    received: Vec<(usize, Request, Vec<Content>)>,
+    /// Replies that were not delivered, with their connection and the content that they carry.
+    replies: Vec<(usize, u64, Option<NbdError>, Vec<Content>)>,
+    /// For each connection: no reply comes any more.
+    broken: Vec<bool>,
 }
 
 impl Server {
+    /// Kills the server, and starts another one that has what was durable.
+    fn kill(&mut self) {
+        self.received.clear();
+        self.broken.fill(true);
+        self.cache = self.durable.clone();
+    }
+
     fn execute(&mut self, at: usize, error: Option<NbdError>) {
-        let (request, content) = self.received.swap_remove(at);
+        let (on, request, content) = self.received.swap_remove(at);
         let range = request.offset as usize..request.offset as usize + request.len as usize;
         // A request that fails may be done in part.
         let to = match error {
@@ -73,7 +84,9 @@ impl Server {
         if error.is_some() {
             answer.clear();
         }
-        self.replies.push((request.cookie, error, answer));
+        if !self.broken[on] {
+            self.replies.push((on, request.cookie, error, answer));
+        }
     }
 }
 
@@ -100,8 +113,10 @@ struct Model {
     promised: Vec<u32>,
     next: u32,
     failures: usize,
-    /// A poll is due, as after a call that may bring something to send.
-    is_due: bool,
+    /// Number of connections, and for each: a poll is due, as after a call that may bring something
+    /// to send.
+    connections: usize,
+    is_due: Vec<bool>,
 }
 
 impl Model {
@@ -115,6 +130,7 @@ impl Model {
                 lost: vec![false; cells],
                 received: Vec::new(),
                 replies: Vec::new(),
+                broken: vec![false],
             },
             terms,
             ring: vec![0; LOG as usize],
@@ -124,7 +140,8 @@ impl Model {
             promised: vec![0; cells],
             next: 0,
             failures: 0,
-            is_due: false,
+            connections: 1,
+            is_due: vec![false],
         }
     }
 
@@ -166,7 +183,7 @@ impl Model {
         };
         self.clients.insert(number, client);
         self.export.submit(ask);
-        self.is_due = true;
+        self.is_due.fill(true);
         self.take_ended();
     }
 
@@ -232,10 +249,13 @@ impl Model {
         }
     }
 
-    /// Sends all that there is. A caller polls again only when it was sent, or after another call.
-    fn send(&mut self) {
+    /// Sends up to `most` requests on a connection. A caller polls again only when they were sent,
+    /// or after another call.
+    fn send(&mut self, on: usize, most: u64) {
         let mut count = 0;
-        while let Some(Outgoing { request, data }) = self.export.poll_send() {
+        while count < most
+            && let Some(Outgoing { request, data }) = self.export.poll_send(on)
+        {
             let len = request.len as usize;
             let content = match data {
                 Data::None => Vec::new(),
@@ -259,7 +279,8 @@ impl Model {
                 Command::WriteZeroes { .. } => assert!(self.terms.can_zero),
                 _ => {
                     assert!(self.terms.can_flush && self.export.failure().is_none());
-                    let flush = |(request, _): &(Request, _)| request.command == Command::Flush;
+                    let flush =
+                        |(_, request, _): &(usize, Request, _)| request.command == Command::Flush;
                     assert!(
                         !self.server.received.iter().any(flush),
                         "one flush at a time"
@@ -268,10 +289,12 @@ impl Model {
             }
             self.check_order(&request);
             count += 1;
-            self.server.received.push((request, content));
+            if !self.server.broken[on] {
+                self.server.received.push((on, request, content));
+            }
         }
-        self.export.sent(count);
-        self.is_due = count > 0;
+        self.export.sent(on, count);
+        self.is_due[on] = count > 0 || self.export.is_gathering();
         self.take_ended();
     }
 
@@ -279,7 +302,7 @@ impl Model {
     fn check_order(&self, request: &Request) {
         let changes = |command: Command| !matches!(command, Command::Read { .. } | Command::Flush);
         let end = |request: &Request| request.offset + u64::from(request.len);
-        let meets = |(other, _): &(Request, _)| {
+        let meets = |(_, other, _): &(usize, Request, _)| {
             changes(other.command) && other.offset < end(request) && request.offset < end(other)
         };
         assert!(!changes(request.command) || !self.server.received.iter().any(meets));
@@ -287,9 +310,9 @@ impl Model {
 
     /// Delivers a reply. Returns true if the export wants a cut.
     fn deliver(&mut self, at: usize) -> bool {
-        let (cookie, error, content) = self.server.replies.remove(at);
-        self.is_due = true;
-        let mut wants_cut = match self.export.reply(cookie, error) {
+        let (on, cookie, error, content) = self.server.replies.remove(at);
+        self.is_due.fill(true);
+        let mut wants_cut = match self.export.reply(on, cookie, error) {
             Ok(Answer::Done) => false,
             Ok(Answer::Data { tag, from, len }) => {
                 let to = from as usize..(from + len) as usize;
@@ -316,13 +339,27 @@ impl Model {
     }
 
     fn cut(&mut self, is_killed: bool) {
+        if is_killed {
+            self.server.kill();
+        }
         self.server.received.clear();
         self.server.replies.clear();
-        if is_killed {
-            self.server.cache = self.server.durable.clone();
-        }
         self.export.cut();
         self.take_ended();
+    }
+
+    /// Makes new connections to a server that is what the `meeting` says.
+    fn connect(&mut self, meeting: Meeting) {
+        let Meeting { count, early, .. } = meeting;
+        let early = early % count;
+        if early > 0 {
+            self.server.kill();
+        }
+        self.server.broken = (0..count).map(|on| on < early).collect();
+        self.connections = count;
+        self.terms.max_payload = meeting.max_payload;
+        self.export.connected(self.terms, count);
+        self.is_due = vec![true; count];
     }
 
     fn step(&mut self, step: &Step) {
@@ -331,11 +368,16 @@ impl Model {
                 self.submit(operation, offset, len, fua);
             }
             Step::Submit(..) => {}
-            Step::Send if self.export.is_connected() && self.is_due => self.send(),
-            Step::Send => {}
+            Step::Send(on, most) if self.export.is_connected() => {
+                let on = on % self.connections;
+                if self.is_due[on] {
+                    self.send(on, most);
+                }
+            }
+            Step::Send(..) => {}
             Step::Execute(at, error) if !self.server.received.is_empty() => {
                 let at = at % self.server.received.len();
-                let is_read = matches!(self.server.received[at].0.command, Command::Read { .. });
+                let is_read = matches!(self.server.received[at].1.command, Command::Read { .. });
                 self.server.execute(at, error.filter(|_| !is_read));
             }
             Step::Execute(..) => {}
@@ -352,16 +394,25 @@ impl Model {
             Step::WriteBack(_) => {}
             Step::Cut(is_killed) if self.export.is_connected() => self.cut(is_killed),
             // A server that is away may be killed as well.
-            Step::Cut(true) => self.server.cache = self.server.durable.clone(),
+            Step::Cut(true) | Step::Kill => self.server.kill(),
             Step::Cut(false) => {}
-            Step::Connect if !self.export.is_connected() && self.export.failure().is_none() => {
-                self.export.connected(self.terms);
-                self.is_due = true;
+            Step::Break(on) => self.server.broken[on % self.connections] = true,
+            Step::Stop if self.export.is_connected() && self.server.broken.contains(&true) => {
+                self.export.stop();
+                if self.export.is_drained() {
+                    self.cut(false);
+                }
             }
-            Step::Connect => {}
+            Step::Stop => {}
+            Step::Connect(meeting)
+                if !self.export.is_connected() && self.export.failure().is_none() =>
+            {
+                self.connect(meeting);
+            }
+            Step::Connect(_) => {}
             Step::FlushLog => {
                 self.export.flush_log();
-                self.is_due = true;
+                self.is_due.fill(true);
             }
             Step::GiveUp if !self.export.is_connected() => {
                 self.export.give_up();
@@ -378,8 +429,17 @@ impl Model {
             if !self.export.is_busy() {
                 return;
             }
-            self.step(&Step::Connect);
-            self.step(&Step::Send);
+            if self.export.is_connected() && self.server.broken.contains(&true) {
+                self.cut(false);
+            }
+            self.step(&Step::Connect(Meeting {
+                count: 2,
+                early: 0,
+                max_payload: 3,
+            }));
+            for on in 0..self.connections {
+                self.step(&Step::Send(on, u64::MAX));
+            }
             self.step(&Step::Execute(0, None));
             self.step(&Step::Deliver(0));
         }
@@ -387,15 +447,29 @@ impl Model {
     }
 }
 
+/// Connections that are made together.
+#[derive(Clone, Copy, Debug)]
+struct Meeting {
+    /// Number of connections: one for a server that does not share its cache.
+    count: usize,
+    /// Number of those after which the server is killed, whose successor takes the others.
+    early: usize,
+    max_payload: u32,
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Submit(Operation, u64, u32, bool),
-    Send,
+    /// Connection, and most requests.
+    Send(usize, u64),
     Execute(usize, Option<NbdError>),
     Deliver(usize),
     WriteBack(usize),
     Cut(bool),
-    Connect,
+    Kill,
+    Break(usize),
+    Stop,
+    Connect(Meeting),
     FlushLog,
     GiveUp,
 }
@@ -419,25 +493,36 @@ fn step(errors: bool) -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (operation(), 0..SIZE, 1..=LEN_MAX, any::<bool>())
             .prop_map(|(operation, offset, len, fua)| Step::Submit(operation, offset, len, fua)),
-        6 => Just(Step::Send),
+        8 => (any::<usize>(), prop_oneof![1 => 1u64..4, 2 => Just(u64::MAX)])
+            .prop_map(|(on, most)| Step::Send(on, most)),
         8 => (any::<usize>(), prop::option::weighted(0.05, which))
             .prop_map(move |(at, error)| Step::Execute(at, error.filter(|_| errors))),
         8 => any::<usize>().prop_map(Step::Deliver),
         1 => (0..SIZE as usize).prop_map(Step::WriteBack),
         1 => any::<bool>().prop_map(Step::Cut),
-        3 => Just(Step::Connect),
+        1 => prop_oneof![Just(Step::Kill), any::<usize>().prop_map(Step::Break)],
+        1 => Just(Step::Stop),
+        3 => meeting().prop_map(Step::Connect),
         1 => Just(Step::FlushLog),
     ]
 }
 
+fn meeting() -> impl Strategy<Value = Meeting> {
+    let early = prop_oneof![3 => Just(0), 1 => any::<usize>()];
+    (1usize..4, early, 1..=LEN_MAX).prop_map(|(count, early, max_payload)| Meeting {
+        count,
+        early,
+        max_payload,
+    })
+}
+
+/// Abilities of the server, whose `max_payload` comes with each [`Meeting`].
 fn terms() -> impl Strategy<Value = Terms> {
-    (1..=LEN_MAX, any::<bool>(), any::<bool>()).prop_map(|(max_payload, can_zero, can_trim)| {
-        Terms {
-            max_payload,
-            can_zero,
-            can_trim,
-            can_flush: true,
-        }
+    any::<(bool, bool)>().prop_map(|(can_zero, can_trim)| Terms {
+        max_payload: 1,
+        can_zero,
+        can_trim,
+        can_flush: true,
     })
 }
 

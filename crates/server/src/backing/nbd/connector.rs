@@ -33,12 +33,11 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(120);
 /// Time for the last message of a connection over TLS to leave this host.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Connection whose handshake is over.
+/// Connections whose handshakes are over, on none of which a request was sent.
 #[derive(Debug)]
 pub(super) struct Connected {
-    /// Socket for the ring.
-    pub(super) socket: OwnedFd,
-    pub(super) spare: Spare,
+    /// Sockets for the ring, at least one.
+    pub(super) sockets: Vec<(OwnedFd, Spare)>,
     pub(super) negotiated: Negotiated,
 }
 
@@ -111,8 +110,8 @@ impl Arrivals {
 
 /// Order to connect, with whom to tell of the result.
 struct Order {
-    /// Connection that is broken off first.
-    before: Option<Spare>,
+    /// Connections that are broken off first.
+    before: Vec<Spare>,
     disk: u32,
     arrivals: Arc<Arrivals>,
     wake: Arc<Wake>,
@@ -136,9 +135,7 @@ impl Connector {
         let (outbox, results) = channel();
         let connect_all = move || {
             for order in inbox {
-                if let Some(before) = order.before {
-                    before.cut();
-                }
+                order.before.into_iter().for_each(Spare::cut);
                 if outbox.send(connect(&config)).is_err() {
                     return;
                 }
@@ -151,11 +148,11 @@ impl Connector {
         Ok(Connector { orders, results })
     }
 
-    /// Orders a connection, once the one `before` is broken off. The disk with this index of the
-    /// loop is called when there is a result.
+    /// Orders connections, once those `before` are broken off. The disk with this index of the loop
+    /// is called when there is a result.
     pub(super) fn order(
         &self,
-        before: Option<Spare>,
+        before: Vec<Spare>,
         disk: u32,
         arrivals: &Arc<Arrivals>,
         wake: &Arc<Wake>,
@@ -184,7 +181,7 @@ impl Connector {
 pub(super) fn connect(config: &NbdConfig) -> Result<Connected, ConnectError> {
     let until = || Instant::now() + HANDSHAKE_TIMEOUT;
     let handshake = Handshake::new(&config.uri.export, Wishes::default());
-    let socket = match (&config.uri.address, &config.tls) {
+    let socket: OwnedFd = match (&config.uri.address, &config.tls) {
         (Address::Unix(path), _) => connect_unix(Path::new(path), &config.own_listeners)?.into(),
         (Address::Tcp { host, port }, None) => {
             connect_tcp(host, *port, &config.own_listeners)?.into()
@@ -197,14 +194,12 @@ pub(super) fn connect(config: &NbdConfig) -> Result<Connected, ConnectError> {
             return over_tls(stream, handshake, &credentials, config, tls);
         }
     };
-    let socket: OwnedFd = socket;
     let file = File::from(socket.try_clone()?);
     let mut stream = Timed::new(file, until());
     let negotiated = shake_hands(&mut stream, handshake)?;
     let file = stream.stream;
     Ok(Connected {
-        socket,
-        spare: Spare { file, relay: None },
+        sockets: vec![(socket, Spare { file, relay: None })],
         negotiated,
     })
 }
@@ -234,8 +229,7 @@ fn over_tls(
     let file = File::from(socket.try_clone()?);
     let relay = Some(relay);
     Ok(Connected {
-        socket,
-        spare: Spare { file, relay },
+        sockets: vec![(socket, Spare { file, relay })],
         negotiated,
     })
 }

@@ -16,7 +16,8 @@ const INBOX: usize = 16 << 10;
 const ZEROES: usize = ZEROES_MAX as usize;
 const HEADS: usize = (BATCH_MAX * REQUEST_LEN).next_multiple_of(PAGE);
 
-/// Memory in four parts: ring of logged data, zeroes, heads of requests, inbox.
+/// Memory in parts: ring of logged data, zeroes, and for each connection heads of requests and an
+/// inbox.
 #[derive(Debug)]
 pub(super) struct Buffers {
     memory: Memory,
@@ -25,13 +26,13 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Reserves a ring of `unflushed` bytes, and the buffers.
+    /// Reserves a ring of `unflushed` bytes, and the buffers of `connections` connections.
     ///
     /// # Errors
     /// Fails if the address space or the system's commit limit is exhausted.
-    pub(super) fn new(unflushed: u64) -> io::Result<Buffers> {
+    pub(super) fn new(unflushed: u64, connections: usize) -> io::Result<Buffers> {
         let unflushed = usize::try_from(unflushed).map_err(io::Error::other)?;
-        let memory = Memory::new(unflushed + ZEROES + HEADS + INBOX)?;
+        let memory = Memory::new(unflushed + ZEROES + connections * (HEADS + INBOX))?;
         Ok(Buffers { memory, unflushed })
     }
 
@@ -50,15 +51,19 @@ impl Buffers {
         self.memory.mem(self.unflushed, len)
     }
 
-    /// Returns the room for the head of a batch's n-th request.
-    pub(super) fn head(&self, n: usize) -> Mem {
+    /// Returns the room for the head of the n-th request in the batch of a connection.
+    pub(super) fn head(&self, on: usize, n: usize) -> Mem {
         assert!(n < BATCH_MAX, "the batch is full");
-        let heads = self.unflushed + ZEROES;
+        let heads = self.of_connection(on);
         self.memory.mem(heads + n * REQUEST_LEN, REQUEST_LEN)
     }
 
-    /// Returns the room for received replies.
-    pub(super) fn inbox(&self) -> Mem {
-        self.memory.mem(self.unflushed + ZEROES + HEADS, INBOX)
+    /// Returns the room for received replies of a connection.
+    pub(super) fn inbox(&self, on: usize) -> Mem {
+        self.memory.mem(self.of_connection(on) + HEADS, INBOX)
+    }
+
+    fn of_connection(&self, on: usize) -> usize {
+        self.unflushed + ZEROES + on * (HEADS + INBOX)
     }
 }

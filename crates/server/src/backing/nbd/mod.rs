@@ -1,17 +1,19 @@
-//! Backing on an NBD server, over one connection at a time.
+//! Backing on an NBD server.
 //!
 //! ```text
 //!   event loop                  connector thread            server
-//!   Export: what to send -----> Wire: ring operations ----> replies
+//!   Export: what to send -----> Wires: ring operations ---> replies
 //!     ^  cut, connected          |  broken                    |
 //!     +--- handle_timeout <--- connect, handshake <-----------+
 //! ```
 //!
 //! [`Export`] decides what is sent and what a cut means, so that no acknowledged change is lost;
-//! [`Wire`] moves the bytes, and a thread of its own makes connections ([`Connector`]). While the
-//! server is away requests wait; before the disk is removed or the daemon ends they fail instead
-//! ([`Backing::begin_close`]).
+//! a [`Wire`](wire::Wire) for each connection moves the bytes, and a thread of its own makes
+//! connections ([`Connector`]). While the server is away requests wait; before the disk is removed
+//! or the daemon ends they fail instead ([`Backing::begin_close`]).
 
+mod claim;
+mod connections;
 mod connector;
 mod memory;
 #[cfg(test)]
@@ -22,14 +24,13 @@ mod tests;
 mod wire;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_nbd::NbdError;
-use tidegate_nbd::client::recovery::{Ask, Change, Export, Failure, Operation as Does};
-use tidegate_nbd::client::{Address, NbdUri};
+use tidegate_nbd::client::recovery::{Ask, Change, Export, Failure, Operation as ExportOperation};
 
 use super::OpenError;
 use super::error_state::ErrorState;
@@ -39,11 +40,13 @@ use crate::config::{DiskConfig, NbdConfig};
 use crate::log_limit::SERVER_LOST;
 use crate::ring::{Completion, Ring};
 
+use claim::Claim;
+use connections::Connections;
 pub use connector::ConnectError;
 use connector::{Arrivals, Connected, Connector, Spare};
 use memory::Buffers;
 use terms::Needs;
-use wire::{Broken, Wire};
+use wire::Broken;
 
 /// Events of a disk's connection: a send, or a receive, has completed.
 const SENT: u8 = 0;
@@ -59,57 +62,15 @@ const CLOSE_GRACE: Nanos = Nanos::from_millis(1000);
 /// of the daemon's `stop_timeout`, because the last flush may take long.
 const CLOSE_TIMEOUT: Nanos = Nanos::from_millis(45_000);
 
-/// Export that is open here, so that no second disk writes to it.
-#[derive(Debug)]
-struct Claim((String, String));
-
-/// Exports that writable disks of this process have open.
-static CLAIMED: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
-
-impl Claim {
-    /// Claims an export; `None` if another disk has it.
-    fn new(uri: &NbdUri) -> Option<Claim> {
-        let server = match &uri.address {
-            // Links lead to one socket.
-            Address::Unix(path) => {
-                let found = std::fs::canonicalize(path);
-                let path = found.unwrap_or_else(|_| path.into());
-                path.display().to_string()
-            }
-            Address::Tcp { host, port } => {
-                let host = match host.to_ascii_lowercase() {
-                    host if host == "localhost" => "127.0.0.1".to_owned(),
-                    host => host,
-                };
-                format!("{host} {port}")
-            }
-        };
-        let export = (server, uri.export.clone());
-        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-        if claimed.contains(&export) {
-            return None;
-        }
-        claimed.push(export.clone());
-        Some(Claim(export))
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-        claimed.retain(|other| *other != self.0);
-    }
-}
-
-/// Connection of a disk, or what is done about it.
+/// Connections of a disk, or what is done about them.
 #[derive(Debug)]
 enum Link {
     /// Connected when the disk was opened, and not in the ring yet.
     Opened(Connected),
     /// In the ring.
-    Up(Wire, Spare),
+    Up(Connections),
     /// Left the ring, for good, between two requests.
-    Detached(Spare),
+    Detached(Vec<Spare>),
     /// No connection, and none is needed.
     Idle,
     /// The connector is at work.
@@ -127,9 +88,9 @@ pub(crate) struct NbdBacking {
     export: Export,
     buffers: Buffers,
     link: Link,
-    /// Connection that was broken off. It must be over before the next one begins, or another disk
-    /// may have the export.
-    broken: Option<Spare>,
+    /// Connections that were broken off. They must be over before the next ones begin, or another
+    /// disk may have the export.
+    broken: Vec<Spare>,
     /// Reason why the last attempt to connect failed; `None` while there is a connection.
     unreachable: Option<String>,
     connector: Connector,
@@ -205,10 +166,12 @@ impl NbdBacking {
             source: Box::new(source),
         })?;
         let needs = Needs::new(config, &connected.negotiated).map_err(unfit)?;
-        let buffers = Buffers::new(nbd.unflushed).map_err(|source| OpenError::Memory {
-            size: nbd.unflushed,
-            source,
-        })?;
+        let connections = connected.sockets.len();
+        let buffers =
+            Buffers::new(nbd.unflushed, connections).map_err(|source| OpenError::Memory {
+                size: nbd.unflushed,
+                source,
+            })?;
         let no_thread = |source| OpenError::Server {
             uri: uri.clone(),
             source: Box::new(ConnectError::Io(source)),
@@ -218,7 +181,7 @@ impl NbdBacking {
             export: Export::new(nbd.unflushed),
             buffers,
             link: Link::Opened(connected),
-            broken: None,
+            broken: Vec::new(),
             unreachable: None,
             connector: Connector::start(nbd.clone()).map_err(no_thread)?,
             errors: ErrorState::new(uri.clone()),
@@ -240,21 +203,21 @@ impl NbdBacking {
     }
 
     /// Goes on with whatever there is to do.
-    fn pump(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+    fn advance(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
         self.take_ended(ios, port);
         self.flush_at_end();
         match &mut self.link {
-            Link::Up(wire, _) if !wire.broken => {
-                wire.exchange(&mut self.export, &self.buffers, ios, port);
+            Link::Up(all) => {
+                all.exchange(&mut self.export, &self.buffers, ios, port);
                 // Filling a batch may have ended some, and the last one.
                 self.take_ended(ios, port);
                 if self.flush_at_end()
-                    && let Link::Up(wire, _) = &mut self.link
+                    && let Link::Up(all) = &mut self.link
                 {
-                    wire.exchange(&mut self.export, &self.buffers, ios, port);
+                    all.exchange(&mut self.export, &self.buffers, ios, port);
                 }
             }
-            Link::Up(..) | Link::Opened(_) | Link::Detached(_) => {}
+            Link::Opened(_) | Link::Detached(_) => {}
             Link::Idle | Link::Connecting | Link::Waiting(_) => self.seek_connection(ios, port),
         }
     }
@@ -283,7 +246,7 @@ impl NbdBacking {
         match self.link {
             Link::Waiting(until) if port.now < until => {}
             Link::Idle | Link::Waiting(_) => {
-                let before = self.broken.take();
+                let before = std::mem::take(&mut self.broken);
                 self.connector
                     .order(before, port.disk, &ios.arrivals, port.wake);
                 self.link = Link::Connecting;
@@ -335,29 +298,33 @@ impl NbdBacking {
         }
     }
 
-    /// Gives the connection up. Once the kernel works on no memory of it, the next one is sought.
-    fn break_off(&mut self, ios: &mut NbdIos, port: &mut Port<'_>, why: Option<&Broken>) {
-        let Link::Up(wire, _) = &mut self.link else {
+    /// Breaks a connection off, and with it all of them. Once the kernel works on no memory of any,
+    /// the next ones are sought.
+    fn break_off(&mut self, ios: &mut NbdIos, port: &mut Port<'_>, on: usize, why: &Broken) {
+        let Link::Up(all) = &mut self.link else {
             return;
         };
-        if !std::mem::replace(&mut wire.broken, true) {
-            port.ring.shut_down_socket(wire.entry);
-            if let Some(why) = why
-                && SERVER_LOST.allows(Instant::now())
-            {
-                tracing::warn!(server = %self.name, "lost the connection: {why}");
-            }
+        self.memory_is_gone |= matches!(why, Broken::Failed(libc::EFAULT));
+        if all.break_one(on, why, &mut self.export, port) && SERVER_LOST.allows(Instant::now()) {
+            tracing::warn!(server = %self.name, "lost the connection: {why}");
         }
-        if !wire.is_at_rest() {
+        self.end_connections(ios, port);
+    }
+
+    /// Forgets broken connections, once they have ended.
+    fn end_connections(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
+        let Link::Up(all) = &mut self.link else {
+            return;
+        };
+        if !all.have_ended(&self.export, port) {
             return;
         }
         // Others get a pause that grows: what is sent again on each connection may be much.
         if self.succeeded >= WORKS_FROM {
             self.delay = Nanos::ZERO;
         }
-        drop(port.ring.remove_file(wire.entry));
-        if let Link::Up(_, spare) = std::mem::replace(&mut self.link, Link::Idle) {
-            self.broken = Some(spare);
+        if let Link::Up(all) = std::mem::replace(&mut self.link, Link::Idle) {
+            self.broken.extend(all.remove(port.ring));
         }
         self.export.cut();
         self.away_since.get_or_insert(port.now);
@@ -365,12 +332,12 @@ impl NbdBacking {
             // Sent again, they would break off each connection.
             self.export.end_requests();
         }
-        self.wait(port);
-        self.pump(ios, port);
+        self.schedule_attempt(port);
+        self.advance(ios, port);
     }
 
     /// Has the next attempt to connect made after the delay, which grows.
-    fn wait(&mut self, port: &mut Port<'_>) {
+    fn schedule_attempt(&mut self, port: &mut Port<'_>) {
         if self.delay == Nanos::ZERO {
             self.link = Link::Idle;
         } else {
@@ -405,27 +372,28 @@ impl NbdBacking {
                 self.away_since.get_or_insert(port.now);
                 // Not at once, as after a cut.
                 self.delay = self.delay.max(DELAY_MIN);
-                return self.wait(port);
+                return self.schedule_attempt(port);
             }
         };
         let terms = match self.needs.check(&connected.negotiated) {
             Ok(terms) => terms,
             Err(why) => return self.fail(ios, port, format!("after a reconnect: {why}")),
         };
-        let Connected { socket, spare, .. } = connected;
-        match port.ring.add_file(socket) {
-            Ok(entry) => {
-                self.link = Link::Up(Wire::new(entry), spare);
+        let count = match Connections::add(port.ring, connected.sockets) {
+            Ok(all) => {
+                let count = all.len();
+                self.link = Link::Up(all);
                 self.unreachable = None;
                 self.succeeded = 0;
                 self.answered = port.now;
+                count
             }
             Err(error) => {
                 self.log_away(&format!("no room for its socket: {error}"));
-                return self.wait(port);
+                return self.schedule_attempt(port);
             }
-        }
-        self.export.connected(terms);
+        };
+        self.export.connected(terms, count);
     }
 
     /// Notes that the server has answered.
@@ -461,7 +429,7 @@ impl NbdBacking {
         if port.now < due {
             port.wake_at(due);
         } else if self.export.is_busy() {
-            self.break_off(ios, port, Some(&Broken::Late));
+            self.break_off(ios, port, 0, &Broken::Late);
         } else {
             port.wake_at(port.now + CLOSE_TIMEOUT);
         }
@@ -487,13 +455,13 @@ impl Backing for NbdBacking {
         ranges: impl Iterator<Item = Mem>,
     ) -> Option<Outcome> {
         let operation = match io.op {
-            Op::Read => Does::Read,
-            Op::Write => Does::Change(Change::Write),
-            Op::WriteZeroes => Does::Change(Change::Zeroes {
+            Op::Read => ExportOperation::Read,
+            Op::Write => ExportOperation::Change(Change::Write),
+            Op::WriteZeroes => ExportOperation::Change(Change::Zeroes {
                 no_hole: io.keep_allocated,
             }),
-            Op::Discard => Does::Change(Change::Trim),
-            Op::Flush => Does::Flush,
+            Op::Discard => ExportOperation::Change(Change::Trim),
+            Op::Flush => ExportOperation::Flush,
         };
         let tag = io.id.index() as u32;
         let memory = &mut ios.ranges[tag as usize];
@@ -506,7 +474,7 @@ impl Backing for NbdBacking {
         self.export.submit(Ask {
             tag,
             operation,
-            offset: if operation == Does::Flush {
+            offset: if operation == ExportOperation::Flush {
                 0
             } else {
                 io.offset
@@ -530,30 +498,30 @@ impl Backing for NbdBacking {
         let Operation::Own { event, .. } = operation else {
             unreachable!("all operations are the connection's");
         };
-        let Link::Up(wire, _) = &mut self.link else {
+        let Link::Up(all) = &mut self.link else {
             unreachable!("a connection stays until its operations have ended");
         };
+        let (on, event) = (usize::from(event >> 1), event & 1);
+        let wire = all.wire(on);
         let done = match event {
             SENT => wire.sent(&mut self.export, completion.result),
             _ => wire.received(&mut self.export, &self.buffers, ios, completion.result),
         };
-        let broken = wire.broken;
-        if event == RECEIVED && done.is_ok() && !broken {
+        if event == RECEIVED && done.is_ok() && !wire.broken {
             self.note_answer(port.now);
         }
         match done {
-            Ok(()) if !broken => self.pump(ios, port),
-            done => {
-                let is_gone = matches!(done, Err(Broken::Failed(libc::EFAULT)));
-                self.memory_is_gone |= is_gone;
-                self.break_off(ios, port, done.err().as_ref());
+            Err(why) => self.break_off(ios, port, on, &why),
+            Ok(()) => {
+                self.advance(ios, port);
+                self.end_connections(ios, port);
             }
         }
     }
 
     fn send(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
         self.sends = false;
-        self.pump(ios, port);
+        self.advance(ios, port);
     }
 
     fn handle_timeout(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
@@ -563,7 +531,8 @@ impl Backing for NbdBacking {
             self.take_result(ios, port, result);
         }
         self.end_if_late(ios, port);
-        self.pump(ios, port);
+        self.end_connections(ios, port);
+        self.advance(ios, port);
     }
 
     fn begin_close(&mut self, ios: &mut NbdIos, port: &mut Port<'_>) {
@@ -572,20 +541,20 @@ impl Backing for NbdBacking {
         }
         self.closing = Some(port.now);
         self.end_if_late(ios, port);
-        self.pump(ios, port);
+        self.advance(ios, port);
     }
 
     fn attach(&mut self, ring: &mut Ring) -> io::Result<()> {
         match std::mem::replace(&mut self.link, Link::Idle) {
             Link::Opened(Connected {
-                socket,
-                spare,
+                sockets,
                 negotiated,
             }) => {
-                let entry = ring.add_file(socket)?;
-                self.link = Link::Up(Wire::new(entry), spare);
+                let all = Connections::add(ring, sockets)?;
+                let count = all.len();
+                self.link = Link::Up(all);
                 let terms = self.needs.check(&negotiated).map_err(io::Error::other)?;
-                self.export.connected(terms);
+                self.export.connected(terms, count);
             }
             other => self.link = other,
         }
@@ -594,14 +563,13 @@ impl Backing for NbdBacking {
 
     fn detach(&mut self, ring: &mut Ring) {
         self.link = match std::mem::replace(&mut self.link, Link::Idle) {
-            Link::Up(wire, spare) => {
-                let is_whole = wire.is_between_requests();
-                // Closing a socket does not block.
-                drop(ring.remove_file(wire.entry));
-                if is_whole {
-                    Link::Detached(spare)
+            Link::Up(all) => {
+                let are_whole = all.are_between_requests();
+                let spares = all.remove(ring);
+                if are_whole {
+                    Link::Detached(spares)
                 } else {
-                    self.broken = Some(spare);
+                    self.broken.extend(spares);
                     Link::Idle
                 }
             }
@@ -611,7 +579,7 @@ impl Backing for NbdBacking {
 
     fn is_at_rest(&self) -> bool {
         let rests = match &self.link {
-            Link::Up(wire, _) => wire.is_at_rest(),
+            Link::Up(all) => all.are_at_rest(),
             _ => true,
         };
         // The end of the disk flushes what was acknowledged, or gives up.
@@ -664,17 +632,24 @@ impl Drop for NbdBacking {
     /// Ends the connections. The next client of the export must not find its writes overtaken by
     /// those of a connection that was broken off.
     fn drop(&mut self) {
-        if let Some(broken) = self.broken.take() {
-            broken.cut();
-        }
+        self.broken.drain(..).for_each(Spare::cut);
         match std::mem::replace(&mut self.link, Link::Idle) {
-            Link::Opened(Connected { socket, spare, .. }) => {
-                drop(socket);
-                spare.take_leave();
+            Link::Opened(Connected { sockets, .. }) => {
+                for (socket, spare) in sockets {
+                    drop(socket);
+                    spare.take_leave();
+                }
             }
-            Link::Up(wire, spare) if wire.is_between_requests() => spare.take_leave(),
-            Link::Up(_, spare) => spare.cut(),
-            Link::Detached(spare) => spare.take_leave(),
+            Link::Up(all) => {
+                let are_whole = all.are_between_requests();
+                let end = if are_whole {
+                    Spare::take_leave
+                } else {
+                    Spare::cut
+                };
+                all.into_spares().into_iter().for_each(end);
+            }
+            Link::Detached(spares) => spares.into_iter().for_each(Spare::take_leave),
             _ => {}
         }
     }

@@ -1,12 +1,15 @@
 //! Server for tests: threads that serve a file to each connection, one request at a time, with the
 //! faults that were set for the file ([`faults`]).
 //!
-//! The server has a volatile cache of the whole file, which it writes back when it answers a flush.
-//! Every other cut is that of a server that was killed: its cache is lost.
+//! The server has a volatile cache of the whole file, which it writes back when it answers a flush,
+//! and which its connections share. Every other cut is that of a server that was killed: its cache
+//! is lost, and all its connections break.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -89,8 +92,20 @@ pub(super) struct Peer {
 
 struct State {
     cache: Vec<u8>,
-    /// Changes of this connection since the last flush, which a client may send again after a cut.
+    /// Changes since the last flush or cut, which a client may send again after the next cut.
     unflushed: usize,
+    /// Changes that a client may send again since the last cut, and requests since then.
+    owed: usize,
+    calls: usize,
+    /// Requests that were received.
+    requests: usize,
+    /// Changes that are carried out, each with the life of the server, and the number of times that
+    /// one overlapped another.
+    running: Vec<(usize, Range<u64>)>,
+    overlaps: usize,
+    /// Sockets of the connections, and how often the server was killed.
+    open: Vec<UnixStream>,
+    kills: usize,
     /// Number of connections that were broken on purpose.
     cuts: usize,
     /// Number of connections that are yet to be refused.
@@ -109,6 +124,13 @@ impl Peer {
             state: Mutex::new(State {
                 cache: content(&file),
                 unflushed: 0,
+                owed: 0,
+                calls: 0,
+                requests: 0,
+                running: Vec::new(),
+                overlaps: 0,
+                open: Vec::new(),
+                kills: 0,
                 cuts: 0,
                 refusals: 0,
             }),
@@ -132,6 +154,21 @@ impl Peer {
         self.state.lock().unwrap().cuts
     }
 
+    /// Number of requests that were received.
+    pub(super) fn requests(&self) -> usize {
+        self.state.lock().unwrap().requests
+    }
+
+    /// Number of changes that were received while one that they overlap was carried out.
+    pub(super) fn overlaps(&self) -> usize {
+        self.state.lock().unwrap().overlaps
+    }
+
+    /// Kills the server, and starts another one.
+    pub(super) fn kill(&self) {
+        self.state.lock().unwrap().kill(&self.file);
+    }
+
     /// Makes the export shorter.
     pub(super) fn shrink(&self, size: u64) {
         self.file.set_len(size).unwrap();
@@ -139,31 +176,39 @@ impl Peer {
     }
 
     fn accept(&self, stream: UnixStream) {
-        let owed = {
+        let life = {
             let mut state = self.state.lock().unwrap();
             if state.refusals > 0 {
                 state.refusals -= 1;
                 return;
             }
-            std::mem::take(&mut state.unflushed)
+            state.open.push(stream.try_clone().unwrap());
+            state.kills
         };
+        let broken = self.serve(&stream, life).is_err();
+        let mut state = self.state.lock().unwrap();
+        // Those of a server that was killed broke with it.
+        if !broken || state.kills != life {
+            return;
+        }
         // Reset before the connection breaks: the client would be back on another one otherwise.
-        if self.serve(&stream, owed).is_err() {
-            let mut state = self.state.lock().unwrap();
-            state.cuts += 1;
-            // Every third broken connection takes a while to be restored.
-            state.refusals = usize::from(state.cuts.is_multiple_of(3));
-            if state.cuts.is_multiple_of(2) {
-                state.cache = content(&self.file);
-            }
+        state.cuts += 1;
+        (state.owed, state.calls) = (std::mem::take(&mut state.unflushed), 0);
+        // Every third broken connection takes a while to be restored.
+        state.refusals = usize::from(state.cuts.is_multiple_of(3));
+        if state.cuts.is_multiple_of(2) {
+            state.kill(&self.file);
+        } else {
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Serves a connection until the client leaves. An error breaks the connection, which happens
-    /// once the client has had time to send the changes again that it is `owed`.
-    fn serve(&self, mut stream: &UnixStream, owed: usize) -> io::Result<()> {
+    /// Serves a connection of a life of the server until the client leaves. An error breaks the
+    /// connection, which happens once the client has had time to send the changes again that it is
+    /// owed.
+    fn serve(&self, mut stream: &UnixStream, life: usize) -> io::Result<()> {
         let mut session = Session::new(Limits::default());
-        let (mut input, mut calls) = (Vec::new(), 0);
+        let mut input = Vec::new();
         loop {
             if !session.output().is_empty() {
                 stream.write_all(session.output())?;
@@ -182,7 +227,12 @@ impl Peer {
                 }
                 Step::Output | Step::Opened(_) => {}
                 Step::Request(request) => {
-                    calls += 1;
+                    let may_cut = {
+                        let mut state = self.state.lock().unwrap();
+                        state.calls += 1;
+                        state.requests += 1;
+                        state.calls > 2 * state.owed
+                    };
                     let mut data = Vec::new();
                     if request.command == Command::Write {
                         let len = request.len as usize;
@@ -191,7 +241,12 @@ impl Peer {
                         data.resize(len, 0);
                         stream.read_exact(&mut data[at_hand..])?;
                     }
-                    self.answer(stream, &request, data, calls > 2 * owed)?;
+                    self.begin(life, &request);
+                    let done = self.carry_out(&request, &mut data, (life, may_cut));
+                    // Before the client can know.
+                    self.end(life, &request);
+                    let (done, pieces) = done?;
+                    reply(stream, &request, done.map(|()| data), pieces)?;
                 }
                 Step::Rejected(rejected) => panic!("the client sent {rejected:?}"),
                 Step::StartTls => unreachable!("not offered"),
@@ -200,55 +255,55 @@ impl Peer {
         }
     }
 
-    fn answer(
+    /// Notes that a request is carried out from now on.
+    fn begin(&self, life: usize, request: &Request) {
+        if is_change(request) {
+            let mut state = self.state.lock().unwrap();
+            let range = range(request);
+            let meets = |(at, other): &(usize, Range<u64>)| {
+                *at == life && other.start < range.end && range.start < other.end
+            };
+            state.overlaps += usize::from(state.running.iter().any(meets));
+            state.running.push((life, range));
+        }
+    }
+
+    fn end(&self, life: usize, request: &Request) {
+        let of = (life, range(request));
+        let mut state = self.state.lock().unwrap();
+        let at = state.running.iter().position(|it| *it == of);
+        if let Some(at) = at.filter(|_| is_change(request)) {
+            state.running.swap_remove(at);
+        }
+    }
+
+    /// Carries a request out, unless it is to break the connection: its result, an error number if
+    /// it has failed, and the longest pieces of its reply.
+    fn carry_out(
         &self,
-        mut stream: &UnixStream,
         request: &Request,
-        mut data: Vec<u8>,
-        may_cut: bool,
-    ) -> io::Result<()> {
+        data: &mut Vec<u8>,
+        (life, may_cut): (usize, bool),
+    ) -> io::Result<(Result<(), i32>, usize)> {
         let cut = || Err(io::ErrorKind::ConnectionReset.into());
         let mut pieces = usize::MAX;
-        let done = match self.fault_of(request) {
+        match self.fault_of(request) {
             // A fault of an interrupted call breaks the connection, before or after the call was
             // done.
             Fault::Error(libc::EINTR) if may_cut => return cut(),
             Fault::Error(libc::EAGAIN) if may_cut => {
-                self.work(request, &mut data)?;
+                self.work(life, request, data)?;
                 return cut();
             }
-            Fault::Error(errno) if !matches!(errno, libc::EINTR | libc::EAGAIN) => Err(errno),
-            Fault::Late(by) => {
-                std::thread::sleep(by);
-                self.work(request, &mut data).map(Ok)?
+            Fault::Error(errno) if !matches!(errno, libc::EINTR | libc::EAGAIN) => {
+                return Ok((Err(errno), pieces));
             }
-            Fault::Short(n) => {
-                pieces = n;
-                self.work(request, &mut data).map(Ok)?
-            }
-            Fault::None | Fault::Error(_) => self.work(request, &mut data).map(Ok)?,
-        };
-        let mut head = [0; ERROR_LEN];
-        let style = tidegate_nbd::ReplyStyle::Simple;
-        let cookie = request.cookie;
-        let (n, data) = match done {
-            Ok(()) if matches!(request.command, Command::Read { .. }) => (
-                style.data(cookie, request.offset, request.len, &mut head),
-                data,
-            ),
-            Ok(()) => (style.done(cookie, &mut head), Vec::new()),
-            Err(errno) => {
-                let error = NbdError::from_code(errno as u32).expect("an error");
-                (style.error(cookie, error, "", &mut head), Vec::new())
-            }
-        };
-        let reply = [&head[..n], &data].concat();
-        for piece in reply.chunks(pieces) {
-            stream.write_all(piece)?;
-            // Lets the loop see the pieces one by one, as a slow network would deliver them.
-            std::thread::yield_now();
+            Fault::Late(by) => std::thread::sleep(by),
+            Fault::Short(n) => pieces = n,
+            Fault::None | Fault::Error(_) => {}
         }
-        Ok(())
+        self.work(life, request, data)?;
+        Ok((Ok(()), pieces))
     }
 
     fn fault_of(&self, request: &Request) -> Fault {
@@ -269,8 +324,11 @@ impl Peer {
         }
     }
 
-    fn work(&self, request: &Request, data: &mut Vec<u8>) -> io::Result<()> {
+    fn work(&self, life: usize, request: &Request, data: &mut Vec<u8>) -> io::Result<()> {
         let mut state = self.state.lock().unwrap();
+        if state.kills != life {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         let start = request.offset as usize;
         let range = start..start + request.len as usize;
         match request.command {
@@ -291,6 +349,55 @@ impl Peer {
         state.unflushed += 1;
         Ok(())
     }
+}
+
+impl State {
+    /// Kills the server: its cache is lost, and its connections break.
+    fn kill(&mut self, file: &File) {
+        self.cache = content(file);
+        self.kills += 1;
+        for stream in self.open.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Sends a reply in pieces: the data of a read, or an error number.
+fn reply(
+    mut stream: &UnixStream,
+    request: &Request,
+    done: Result<Vec<u8>, i32>,
+    pieces: usize,
+) -> io::Result<()> {
+    let mut head = [0; ERROR_LEN];
+    let style = tidegate_nbd::ReplyStyle::Simple;
+    let cookie = request.cookie;
+    let (n, data) = match done {
+        Ok(data) if matches!(request.command, Command::Read { .. }) => (
+            style.data(cookie, request.offset, request.len, &mut head),
+            data,
+        ),
+        Ok(_) => (style.done(cookie, &mut head), Vec::new()),
+        Err(errno) => {
+            let error = NbdError::from_code(errno as u32).expect("an error");
+            (style.error(cookie, error, "", &mut head), Vec::new())
+        }
+    };
+    let reply = [&head[..n], &data].concat();
+    for piece in reply.chunks(pieces) {
+        stream.write_all(piece)?;
+        // Lets the loop see the pieces one by one, as a slow network would deliver them.
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+fn is_change(request: &Request) -> bool {
+    !matches!(request.command, Command::Read { .. } | Command::Flush)
+}
+
+fn range(request: &Request) -> Range<u64> {
+    request.offset..request.offset + u64::from(request.len)
 }
 
 /// Returns the bytes of a file.

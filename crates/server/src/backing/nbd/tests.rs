@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use tidegate_nbd::{Abilities, Command, NbdError};
 
 use super::peer::{ALL, Peer, config_of};
+use crate::command::DiskSnapshot;
 use crate::common::shadow::{Plan, run};
-use crate::common::{Server, request, single, wait};
+use crate::common::{Client, Server, request, single, wait};
 use crate::config::{Config, DeviceKind, ListenAddress};
 use crate::ring::faults::{Call, Fault, Faults, What};
 
@@ -111,9 +112,13 @@ fn cut_at_second() -> impl FnMut(Call) -> Fault + Send + 'static {
     }
 }
 
-fn failure(server: &Server) -> Option<String> {
+fn disk_now(server: &Server) -> DiskSnapshot {
     let snapshot = wait(server.handle.snapshot(0)).unwrap();
-    snapshot.vms[0].disks[0].failed.clone()
+    snapshot.vms[0].disks[0].clone()
+}
+
+fn failure(server: &Server) -> Option<String> {
+    disk_now(server).failed
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
@@ -126,14 +131,12 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 
 #[test]
 fn a_server_that_is_killed_again_and_again_loses_nothing() {
-    for abilities in [
-        ALL,
-        Abilities {
-            trim: false,
-            write_zeroes: false,
-            ..ALL
-        },
-    ] {
+    let few = Abilities {
+        trim: false,
+        write_zeroes: false,
+        ..ALL
+    };
+    for abilities in [ALL, few] {
         let setup = Setup::new(abilities, cuts(20));
         let server = setup.start();
         let plan = Plan {
@@ -149,7 +152,48 @@ fn a_server_that_is_killed_again_and_again_loses_nothing() {
         assert_eq!(failure(&server), None);
         server.stop().unwrap();
         assert!(setup.peer.cuts() > 5, "{} cuts", setup.peer.cuts());
+        assert_eq!(setup.peer.overlaps(), 0);
     }
+}
+
+#[test]
+fn a_long_log_is_sent_again_while_requests_come() {
+    const WRITES: u64 = 4000;
+    const LEN: usize = 512;
+    let setup = Setup::without_faults();
+    let server = setup.start();
+    let mut client = server.connect("disk");
+    // With gaps, so that each is a range of its own.
+    let write = |client: &mut Client, at: u64, byte: u8| {
+        let offset = at * 2 * LEN as u64;
+        let write = request(Command::Write, at, offset, LEN as u32);
+        client.send(write, &[byte; LEN]);
+    };
+    let byte = |at: u64| 1 + (at % 251) as u8;
+    for first in (0..WRITES).step_by(50) {
+        (first..first + 50).for_each(|at| write(&mut client, at, byte(at)));
+        (0..50).for_each(|_| assert!(client.receive().result.is_ok()));
+    }
+    setup.peer.kill();
+    let before = setup.peer.requests();
+    for at in 0..50 {
+        write(&mut client, 79 * at, 255);
+    }
+    (0..50).for_each(|_| assert!(client.receive().result.is_ok()));
+    assert!(setup.peer.requests() >= before + WRITES as usize);
+    for at in 0..WRITES {
+        let expected = if at % 79 == 0 && at < 50 * 79 {
+            255
+        } else {
+            byte(at)
+        };
+        let read = client.read(at * 2 * LEN as u64, 2 * LEN as u32);
+        assert!(read[..LEN] == [expected; LEN] && read[LEN..] == [0; LEN]);
+    }
+    assert_eq!(client.flush(), Ok(()));
+    assert_eq!((failure(&server), setup.peer.overlaps()), (None, 0));
+    assert_eq!(setup.durable(2 * LEN as u64, LEN), [byte(1); LEN]);
+    server.stop().unwrap();
 }
 
 #[test]
@@ -313,7 +357,7 @@ fn an_export_that_shrinks_fails_the_disk_in_words() {
 }
 
 /// Server that goes away: its socket is removed, and its connections are cut.
-fn away() -> (Setup, Server, crate::common::Client) {
+fn away() -> (Setup, Server, Client) {
     let setup = Setup::new(ALL, cut_at_second());
     let server = setup.start();
     let mut client = server.connect("disk");
@@ -328,12 +372,16 @@ fn away() -> (Setup, Server, crate::common::Client) {
 fn requests_wait_for_a_server_that_is_away() {
     let (setup, server, mut client) = away();
     let gone = setup.dir.path().join("gone");
-    std::thread::sleep(Duration::from_millis(50));
+    let unreachable = || disk_now(&server).unreachable;
+    wait_until("the server to be missed", || unreachable().is_some());
+    let why = unreachable().expect("waited for");
+    assert!(why.starts_with("its server cannot be reached: "), "{why}");
     std::fs::rename(gone, setup.socket()).unwrap();
     assert!(client.receive().result.is_ok());
     assert_eq!(client.flush(), Ok(()));
     assert_eq!(setup.durable(0, 512), [1; 512]);
     assert_eq!(setup.durable(512, 512), [2; 512]);
+    assert_eq!(unreachable(), None);
     server.stop().unwrap();
 }
 

@@ -37,6 +37,19 @@ pub(super) enum Broken {
     Late,
 }
 
+impl Broken {
+    /// Returns true if other connections to the server may still work, and answer what they were
+    /// sent.
+    pub(super) fn leaves_others(&self) -> bool {
+        match self {
+            Broken::Closed => true,
+            // Memory of a request is gone.
+            Broken::Failed(errno) => *errno != libc::EFAULT,
+            Broken::Malformed(_) | Broken::Wrong(_) | Broken::Late => false,
+        }
+    }
+}
+
 /// Read whose data are being received.
 #[derive(Clone, Copy, Debug)]
 struct Incoming {
@@ -50,11 +63,15 @@ struct Incoming {
 /// Connection to a server.
 #[derive(Debug)]
 pub(super) struct Wire {
+    /// Index among the disk's connections.
+    pub(super) on: usize,
     pub(super) entry: FileId,
     /// Batch that is being sent: heads and data, of which those before `out_at` were sent.
     out: Vec<Mem>,
     out_at: usize,
-    /// Bytes of the batch that were sent, and the end of each request that was not sent whole.
+    /// Bytes of the batch, those of them that were sent, and the end of each request that was not
+    /// sent whole.
+    out_bytes: u64,
     out_sent: u64,
     ends: VecDeque<u64>,
     sending: bool,
@@ -69,11 +86,13 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(entry: FileId) -> Wire {
+    pub(super) fn new(on: usize, entry: FileId) -> Wire {
         Wire {
+            on,
             entry,
             out: Vec::new(),
             out_at: 0,
+            out_bytes: 0,
             out_sent: 0,
             ends: VecDeque::with_capacity(BATCH_MAX),
             sending: false,
@@ -95,56 +114,73 @@ impl Wire {
         self.is_at_rest() && self.out.is_empty() && !self.broken
     }
 
+    /// Returns true if everything that was put has been sent.
+    pub(super) fn is_sent(&self) -> bool {
+        !self.sending && self.out.is_empty()
+    }
+
+    /// Returns true if the batch takes another request.
+    pub(super) fn has_room(&self) -> bool {
+        let is_fresh = !self.broken && !self.sending && self.out_sent == 0;
+        is_fresh && self.ends.len() < BATCH_MAX && self.out_bytes < BATCH_BYTES
+    }
+
+    /// Shuts the socket down. The kernel may still work on memory of the connection.
+    pub(super) fn break_off(&mut self, port: &mut Port<'_>) {
+        if !std::mem::replace(&mut self.broken, true) {
+            port.ring.shut_down_socket(self.entry);
+        }
+    }
+
     /// Sends and receives as far as there is something to.
-    pub(super) fn exchange(
+    pub(super) fn start(
         &mut self,
-        export: &mut Export,
+        export: &Export,
         buffers: &Buffers,
         ios: &NbdIos,
         port: &mut Port<'_>,
     ) {
-        if !self.sending && self.out.is_empty() {
-            self.fill(export, buffers, ios);
+        if self.broken {
+            return;
         }
         if !self.sending && !self.out.is_empty() {
             self.sending = true;
             let rest = &self.out[self.out_at..];
             // One operation takes `RANGES_MAX` ranges; its completion sends the rest.
             let some = &rest[..rest.len().min(RANGES_MAX)];
-            let token = port.token(SENT);
+            let token = port.token(self.event(SENT));
             port.ring.send(self.entry, some, false, token, None);
         }
-        if !self.receiving && export.is_awaiting() {
+        if !self.receiving && export.awaited(self.on) > 0 {
             self.receive(buffers, ios, port);
         }
     }
 
-    /// Fills an empty batch.
-    fn fill(&mut self, export: &mut Export, buffers: &Buffers, ios: &NbdIos) {
-        let (mut n, mut bytes) = (0, 0);
-        while n < BATCH_MAX
-            && bytes < BATCH_BYTES
-            && let Some(Outgoing { request, data }) = export.poll_send()
-        {
-            let head = buffers.head(n);
-            head.write(&encode_request(&request));
-            self.out.push(head);
-            let len = request.len as usize;
-            bytes += REQUEST_LEN as u64;
-            match data {
-                Data::None => {}
-                Data::Ask { tag, from } => {
-                    sub_ranges(ios.ranges(tag), from as usize, len, &mut self.out);
-                }
-                Data::Log { at } => self.out.extend(buffers.log(at, len)),
-                Data::Zeroes => self.out.push(buffers.zeroes(len)),
+    /// Adds a request to the batch, which has room.
+    pub(super) fn put(&mut self, outgoing: Outgoing, buffers: &Buffers, ios: &NbdIos) {
+        let Outgoing { request, data } = outgoing;
+        let head = buffers.head(self.on, self.ends.len());
+        head.write(&encode_request(&request));
+        self.out.push(head);
+        let len = request.len as usize;
+        self.out_bytes += REQUEST_LEN as u64;
+        match data {
+            Data::None => {}
+            Data::Ask { tag, from } => {
+                sub_ranges(ios.ranges(tag), from as usize, len, &mut self.out);
             }
-            if data != Data::None {
-                bytes += len as u64;
-            }
-            self.ends.push_back(bytes);
-            n += 1;
+            Data::Log { at } => self.out.extend(buffers.log(at, len)),
+            Data::Zeroes => self.out.push(buffers.zeroes(len)),
         }
+        if data != Data::None {
+            self.out_bytes += len as u64;
+        }
+        self.ends.push_back(self.out_bytes);
+    }
+
+    /// Returns the number of an event of this connection.
+    fn event(&self, event: u8) -> u8 {
+        (self.on as u8) << 1 | event
     }
 
     /// Takes the end of a send.
@@ -173,10 +209,10 @@ impl Wire {
             self.ends.pop_front();
             whole += 1;
         }
-        export.sent(whole);
+        export.sent(self.on, whole);
         if self.out_at == self.out.len() {
             self.out.clear();
-            (self.out_at, self.out_sent) = (0, 0);
+            (self.out_at, self.out_bytes, self.out_sent) = (0, 0, 0);
         }
         Ok(())
     }
@@ -192,10 +228,10 @@ impl Wire {
             self.input.truncate(RANGES_MAX);
         }
         if room > 0 {
-            let inbox = buffers.inbox();
+            let inbox = buffers.inbox(self.on);
             self.input.push(inbox.from(self.inbox.end));
         }
-        let token = port.token(RECEIVED);
+        let token = port.token(self.event(RECEIVED));
         // The server may take long to answer, so the ring waits for data before it tries.
         port.ring
             .receive(self.entry, &self.input, true, Pause::NONE, token);
@@ -237,10 +273,11 @@ impl Wire {
                 break;
             }
             let mut head = [0; REPLY_LEN];
-            buffers.inbox().from(self.inbox.start).read(&mut head);
+            let inbox = buffers.inbox(self.on);
+            inbox.from(self.inbox.start).read(&mut head);
             self.inbox.start += REPLY_LEN;
             let (cookie, error) = simple(&head)?;
-            self.take_answer(export.reply(cookie, error)?, cookie, buffers, ios);
+            self.take_answer(export.reply(self.on, cookie, error)?, cookie, buffers, ios);
         }
         self.compact(buffers);
         if export.is_drained() {
@@ -276,7 +313,8 @@ impl Wire {
         if n > 0 {
             self.input.clear();
             sub_ranges(ios.ranges(data.tag), data.at, n, &mut self.input);
-            copy_ranges(&self.input, &[buffers.inbox().slice(self.inbox.start, n)]);
+            let inbox = buffers.inbox(self.on);
+            copy_ranges(&self.input, &[inbox.slice(self.inbox.start, n)]);
             self.inbox.start += n;
             data.at += n;
             data.left -= n;
@@ -289,7 +327,8 @@ impl Wire {
     fn compact(&mut self, buffers: &Buffers) {
         let (start, len) = (self.inbox.start, self.inbox.len());
         if start > 0 && len > 0 {
-            buffers.inbox().copy(buffers.inbox().slice(start, len));
+            let inbox = buffers.inbox(self.on);
+            inbox.copy(inbox.slice(start, len));
         }
         self.inbox = 0..len;
     }
