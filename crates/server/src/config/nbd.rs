@@ -1,5 +1,5 @@
-//! Export of an NBD server that has the bytes of a disk: `uri`, `tls` and `unflushed` of
-//! `[[vm.disk]]`.
+//! Export of an NBD server that has the bytes of a disk: `uri`, `tls`, `connections` and
+//! `unflushed` of `[[vm.disk]]`.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub struct NbdConfig {
     pub uri: NbdUri,
     /// TLS to the server; `None` in plain text and on a unix socket.
     pub tls: Option<NbdTlsConfig>,
+    /// Most connections to the server, 1 to 16.
+    pub connections: u32,
     /// Bytes of acknowledged writes that are kept until they are durable, 32 MiB to 1 GiB.
     pub unflushed: u64,
     /// Listeners of this daemon, which must not be the server.
@@ -124,10 +126,11 @@ pub(super) fn read(
 ) -> Option<Option<NbdConfig>> {
     let (uri, unflushed) = (section.field(&keys::URI), section.field(&keys::UNFLUSHED));
     let tls = section.field(&keys::SERVER_TLS);
+    let connections = section.field(&keys::CONNECTIONS);
     if kind != Some(Kind::Nbd) {
         // Not reported for an unknown kind, which has its own error.
         let other = uri.iter().chain(&unflushed).chain(&tls);
-        let other = other.filter(|_| kind.is_some());
+        let other = other.chain(&connections).filter(|_| kind.is_some());
         let wrong = other.map(|field| {
             let what = "only disks of a device of kind \"nbd\" have it";
             field.error(what, "leave it out, or kind = \"nbd\" for the device");
@@ -137,6 +140,10 @@ pub(super) fn read(
     let unflushed = match unflushed {
         Some(field) => field.number(&keys::UNFLUSHED),
         None => Some(keys::UNFLUSHED.default_number()),
+    };
+    let connections = match connections {
+        Some(field) => field.number(&keys::CONNECTIONS),
+        None => Some(keys::CONNECTIONS.default_number()),
     };
     let Some(field) = uri else {
         let example = "the server's export: uri = \"nbd+unix:///disk?socket=/run/disk.sock\"";
@@ -153,6 +160,7 @@ pub(super) fn read(
     Some(Some(NbdConfig {
         uri,
         tls,
+        connections: u32::try_from(connections?).ok()?,
         unflushed: unflushed?,
         own_listeners: Arc::default(),
     }))
@@ -310,6 +318,9 @@ pub(super) fn write(nbd: &NbdConfig, words: &mut serde_json::Value) {
             words["tls"]["server_name"] = name.as_str().into();
         }
     }
+    if u64::from(nbd.connections) != keys::CONNECTIONS.default_number() {
+        words["connections"] = nbd.connections.into();
+    }
     if nbd.unflushed != keys::UNFLUSHED.default_number() {
         // Exactly: a rounded one may be out of range.
         words["unflushed"] = format!("{} B", nbd.unflushed).into();
@@ -335,13 +346,15 @@ mod tests {
 
     #[test]
     fn a_disk_on_a_server_is_read_and_written_as_it_was() {
-        let disk = "uri = \"nbd://example.com/a%20b\"\nunflushed = \"128 MiB\"\nsize = \"1 GiB\"";
+        let disk = "uri = \"nbd://example.com/a%20b\"\nunflushed = \"128 MiB\"\n\
+                    connections = 4\nsize = \"1 GiB\"";
         let text = text("unix = \"s\"", disk);
         let config = parse(&text, "t", Path::new("/srv")).expect("good").config;
         assert!(matches!(config.devices[0].kind, DeviceKind::Nbd));
         let nbd = config.vms[0].disks[0].nbd.as_ref().expect("an export");
         assert_eq!(nbd.uri.to_string(), "nbd://example.com:10809/a%20b");
         assert_eq!((nbd.unflushed, nbd.own_listeners.len()), (128 << 20, 1));
+        assert_eq!(nbd.connections, 4);
         let words = vm::to_json(&config.vms[0], "d");
         let paths = PathsConfig::of_directory(Path::new("/srv"));
         let again = vm::from_json(&words, &config.devices, &paths).expect("good");
@@ -410,6 +423,7 @@ mod tests {
                 "cannot come from another host",
             ),
             ("uri = \"nbd://a/\"\nunflushed = \"1 MiB\"", "32 MiB"),
+            ("uri = \"nbd://a/\"\nconnections = 0", "1 to 16"),
         ] {
             let message = refusal("unix = \"s\"", disk);
             assert!(message.contains(expected), "{disk}: {message}");

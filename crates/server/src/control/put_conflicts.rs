@@ -67,21 +67,10 @@ fn absolute_path(disk: &DiskConfig) -> Option<PathBuf> {
     Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
 }
 
-/// Returns the differences between an existing disk and the requested one of the same export name.
-pub(super) fn disk_differences(
-    old: &DiskConfig,
-    now: &VmSnapshot,
-    disk: &DiskConfig,
-) -> Vec<Problem> {
+/// Returns the differences between the servers of an existing disk and the requested one.
+fn server_differences(old: &DiskConfig, disk: &DiskConfig) -> Vec<Problem> {
     let mut all = Vec::new();
     let at = |field: &str| format!("disk {:?}: {field}", disk.export);
-    let path = |disk: &DiskConfig| match &disk.path {
-        Some(path) => path.display().to_string(),
-        None => "none".to_owned(),
-    };
-    if absolute_path(old) != absolute_path(disk) {
-        all.push(differs(&at("path"), path(old), path(disk)));
-    }
     let uri = |disk: &DiskConfig| match &disk.nbd {
         Some(nbd) => nbd.uri.to_string(),
         None => "none".to_owned(),
@@ -100,6 +89,11 @@ pub(super) fn disk_differences(
     if tls(old) != tls(disk) {
         all.push(differs(&at("tls"), tls(old), tls(disk)));
     }
+    let connections = |disk: &DiskConfig| disk.nbd.as_ref().map_or(1, |nbd| nbd.connections);
+    if connections(old) != connections(disk) {
+        let at = at("connections");
+        all.push(differs(&at, connections(old), connections(disk)));
+    }
     let unflushed = |disk: &DiskConfig| match &disk.nbd {
         Some(nbd) => exact_bytes(nbd.unflushed),
         None => "none".to_owned(),
@@ -107,6 +101,25 @@ pub(super) fn disk_differences(
     if unflushed(old) != unflushed(disk) {
         all.push(differs(&at("unflushed"), unflushed(old), unflushed(disk)));
     }
+    all
+}
+
+/// Returns the differences between an existing disk and the requested one of the same export name.
+pub(super) fn disk_differences(
+    old: &DiskConfig,
+    now: &VmSnapshot,
+    disk: &DiskConfig,
+) -> Vec<Problem> {
+    let mut all = Vec::new();
+    let at = |field: &str| format!("disk {:?}: {field}", disk.export);
+    let path = |disk: &DiskConfig| match &disk.path {
+        Some(path) => path.display().to_string(),
+        None => "none".to_owned(),
+    };
+    if absolute_path(old) != absolute_path(disk) {
+        all.push(differs(&at("path"), path(old), path(disk)));
+    }
+    all.extend(server_differences(old, disk));
     if old.read_only != disk.read_only {
         all.push(differs(&at("read_only"), old.read_only, disk.read_only));
     }

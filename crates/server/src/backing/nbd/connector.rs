@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,6 +16,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tidegate_nbd::client::{
     Address, ClientError, Handshake, Negotiated, Progress, Wishes, encode_disconnect,
 };
+use tidegate_units::human::exact_bytes;
 
 use crate::config::{ListenAddress, NbdConfig, NbdTlsConfig};
 use crate::ring::{Wake, sys};
@@ -39,6 +41,31 @@ pub(super) struct Connected {
     /// Sockets for the ring, at least one.
     pub(super) sockets: Vec<(OwnedFd, Spare)>,
     pub(super) negotiated: Negotiated,
+    /// Reason why there are fewer connections than were wanted, in words.
+    pub(super) fewer: Option<String>,
+}
+
+impl Connected {
+    /// Logs the reason why there are fewer connections than were wanted, if so.
+    pub(super) fn log_fewer(&self, server: &str) {
+        if let Some(why) = &self.fewer {
+            let connections = self.sockets.len();
+            tracing::warn!(
+                server,
+                connections,
+                "fewer connections than are configured: {why}"
+            );
+        }
+    }
+}
+
+/// Connection whose handshake is over.
+struct Single {
+    socket: OwnedFd,
+    spare: Spare,
+    negotiated: Negotiated,
+    /// Address of a server on TCP.
+    address: Option<SocketAddr>,
 }
 
 /// Other descriptor and transport of a connection whose socket is in the ring. Dropped, it ends the
@@ -173,34 +200,122 @@ impl Connector {
     }
 }
 
-/// Connects to a server and opens the export. Blocks.
+/// Connects to a server and opens the export, on several connections if that is wanted and the
+/// server shares its cache between them. Blocks.
 ///
 /// # Errors
 /// Fails if no server is there, or it does not serve the export, or it is this daemon, or TLS is
-/// required and one side refuses the other.
+/// required and one side refuses the other. Of connections behind the first one, as many are made
+/// as there can be.
 pub(super) fn connect(config: &NbdConfig) -> Result<Connected, ConnectError> {
+    let file = socket_file(config);
+    let first = connect_once(config, None)?;
+    let (negotiated, address) = (first.negotiated, first.address);
+    let wanted = config.connections as usize;
+    let mut all = Connected {
+        sockets: vec![(first.socket, first.spare)],
+        negotiated,
+        fewer: None,
+    };
+    if wanted > 1 && !all.negotiated.abilities().multi_conn {
+        let what = "the server does not share its cache between connections \
+                    (NBD_FLAG_CAN_MULTI_CONN)";
+        all.fewer = Some(what.to_owned());
+        return Ok(all);
+    }
+    while all.sockets.len() < wanted {
+        match connect_once(config, address) {
+            Ok(next) if next.negotiated == all.negotiated => {
+                all.sockets.push((next.socket, next.spare));
+            }
+            // Another server has come meanwhile, or they are behind one address.
+            Ok(next) => {
+                let what = difference(&all.negotiated, &next.negotiated);
+                return Err(io::Error::other(what).into());
+            }
+            Err(error) => {
+                all.fewer = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    // The first ones could be to a server that goes on with them, and shares no cache with its
+    // successor. One that has ended answers nothing more, and breaks all.
+    if all.sockets.len() > 1 && socket_file(config) != file {
+        let replaced = "the file of its socket changed between two connections";
+        return Err(io::Error::other(replaced).into());
+    }
+    Ok(all)
+}
+
+/// Returns the difference between the exports of two connections to one server, in words.
+fn difference(first: &Negotiated, next: &Negotiated) -> String {
+    let what = if first.size != next.size {
+        let [first, next] = [first, next].map(|it| exact_bytes(it.size));
+        format!("{first} on one connection and {next} on the next")
+    } else if first.flags != next.flags {
+        let (first, next) = (first.flags, next.flags);
+        format!("transmission flags {first:#06x} on one connection and {next:#06x} on the next")
+    } else {
+        "another export on the next connection".to_owned()
+    };
+    format!("the server offered {what}: all must lead to one server, or `connections = 1`")
+}
+
+/// Identity of the file of the server's unix socket, which each server makes anew; `None` on TCP,
+/// or if there is none.
+fn socket_file(config: &NbdConfig) -> Option<impl Eq + use<>> {
+    let Address::Unix(path) = &config.uri.address else {
+        return None;
+    };
+    let meta = std::fs::metadata(path).ok()?;
+    // Some file systems give the number of an inode to the next file at once.
+    let changed = (meta.ctime(), meta.ctime_nsec());
+    Some((meta.dev(), meta.ino(), changed))
+}
+
+/// Makes one connection, to `address` if the server has several.
+fn connect_once(config: &NbdConfig, address: Option<SocketAddr>) -> Result<Single, ConnectError> {
     let until = || Instant::now() + HANDSHAKE_TIMEOUT;
     let handshake = Handshake::new(&config.uri.export, Wishes::default());
-    let socket: OwnedFd = match (&config.uri.address, &config.tls) {
-        (Address::Unix(path), _) => connect_unix(Path::new(path), &config.own_listeners)?.into(),
+    let tcp = |host: &str, port: u16| {
+        let stream = match address {
+            Some(address) => connect_tcp(address, &config.own_listeners)?,
+            None => connect_tcp((host, port), &config.own_listeners)?,
+        };
+        let address = stream.peer_addr()?;
+        Ok::<_, ConnectError>((stream, address))
+    };
+    let (socket, address): (OwnedFd, _) = match (&config.uri.address, &config.tls) {
+        (Address::Unix(path), _) => {
+            let stream = connect_unix(Path::new(path), &config.own_listeners)?;
+            (stream.into(), None)
+        }
         (Address::Tcp { host, port }, None) => {
-            connect_tcp(host, *port, &config.own_listeners)?.into()
+            let (stream, address) = tcp(host, *port)?;
+            (stream.into(), Some(address))
         }
         (Address::Tcp { host, port }, Some(tls)) => {
             // Read again each time: a certificate may have been renewed.
             let credentials = Credentials::load(tls, host)?;
-            let tcp = connect_tcp(host, *port, &config.own_listeners)?;
-            let stream = Timed::new(tcp, until());
-            return over_tls(stream, handshake, &credentials, config, tls);
+            let (stream, address) = tcp(host, *port)?;
+            let stream = Timed::new(stream, until());
+            let single = over_tls(stream, handshake, &credentials, config, tls)?;
+            return Ok(Single {
+                address: Some(address),
+                ..single
+            });
         }
     };
     let file = File::from(socket.try_clone()?);
     let mut stream = Timed::new(file, until());
     let negotiated = shake_hands(&mut stream, handshake)?;
     let file = stream.stream;
-    Ok(Connected {
-        sockets: vec![(socket, Spare { file, relay: None })],
+    Ok(Single {
+        socket,
+        spare: Spare { file, relay: None },
         negotiated,
+        address,
     })
 }
 
@@ -211,7 +326,7 @@ fn over_tls(
     credentials: &Credentials,
     config: &NbdConfig,
     tls: &NbdTlsConfig,
-) -> Result<Connected, ConnectError> {
+) -> Result<Single, ConnectError> {
     handshake = handshake.require_tls();
     match negotiate(&mut stream, &mut handshake)? {
         None => {}
@@ -228,9 +343,11 @@ fn over_tls(
     let (socket, relay) = Relay::start(session, stream.stream, server, is_confined)?;
     let file = File::from(socket.try_clone()?);
     let relay = Some(relay);
-    Ok(Connected {
-        sockets: vec![(socket, Spare { file, relay })],
+    Ok(Single {
+        socket,
+        spare: Spare { file, relay },
         negotiated,
+        address: None,
     })
 }
 
@@ -267,9 +384,12 @@ fn connect_unix(path: &Path, own: &[ListenAddress]) -> Result<UnixStream, Connec
     Ok(stream)
 }
 
-fn connect_tcp(host: &str, port: u16, own: &[ListenAddress]) -> Result<TcpStream, ConnectError> {
+fn connect_tcp(
+    server: impl ToSocketAddrs,
+    own: &[ListenAddress],
+) -> Result<TcpStream, ConnectError> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in (host, port).to_socket_addrs()? {
+    for address in server.to_socket_addrs()? {
         let stream = match TcpStream::connect_timeout(&address, STEP_TIMEOUT) {
             Ok(stream) => stream,
             Err(error) => {

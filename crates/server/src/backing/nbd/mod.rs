@@ -88,6 +88,8 @@ pub(crate) struct NbdBacking {
     export: Export,
     buffers: Buffers,
     link: Link,
+    /// Number of connections that were last made together.
+    connections: usize,
     /// Connections that were broken off. They must be over before the next ones begin, or another
     /// disk may have the export.
     broken: Vec<Spare>,
@@ -167,11 +169,13 @@ impl NbdBacking {
         })?;
         let needs = Needs::new(config, &connected.negotiated).map_err(unfit)?;
         let connections = connected.sockets.len();
-        let buffers =
-            Buffers::new(nbd.unflushed, connections).map_err(|source| OpenError::Memory {
+        connected.log_fewer(&uri);
+        let buffers = Buffers::new(nbd.unflushed, nbd.connections as usize).map_err(|source| {
+            OpenError::Memory {
                 size: nbd.unflushed,
                 source,
-            })?;
+            }
+        })?;
         let no_thread = |source| OpenError::Server {
             uri: uri.clone(),
             source: Box::new(ConnectError::Io(source)),
@@ -181,6 +185,7 @@ impl NbdBacking {
             export: Export::new(nbd.unflushed),
             buffers,
             link: Link::Opened(connected),
+            connections,
             broken: Vec::new(),
             unreachable: None,
             connector: Connector::start(nbd.clone()).map_err(no_thread)?,
@@ -379,6 +384,10 @@ impl NbdBacking {
             Ok(terms) => terms,
             Err(why) => return self.fail(ios, port, format!("after a reconnect: {why}")),
         };
+        if connected.sockets.len() != self.connections && SERVER_LOST.allows(Instant::now()) {
+            connected.log_fewer(&self.name);
+        }
+        self.connections = connected.sockets.len();
         let count = match Connections::add(port.ring, connected.sockets) {
             Ok(all) => {
                 let count = all.len();
@@ -549,6 +558,7 @@ impl Backing for NbdBacking {
             Link::Opened(Connected {
                 sockets,
                 negotiated,
+                ..
             }) => {
                 let all = Connections::add(ring, sockets)?;
                 let count = all.len();

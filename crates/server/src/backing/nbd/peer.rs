@@ -62,6 +62,7 @@ pub(super) fn config_of(socket: &Path) -> NbdConfig {
             tls: false,
         },
         tls: None,
+        connections: 1,
         unflushed: UNFLUSHED,
         own_listeners: Arc::default(),
     }
@@ -85,7 +86,6 @@ pub(super) const ALL: Abilities = Abilities {
 /// Server of one file.
 pub(super) struct Peer {
     file: File,
-    abilities: Abilities,
     faults: Option<Faults>,
     state: Mutex<State>,
 }
@@ -97,6 +97,11 @@ struct State {
     /// Changes that a client may send again since the last cut, and requests since then.
     owed: usize,
     calls: usize,
+    /// Offers to the next connections, in turn.
+    offers: Vec<Offer>,
+    /// Connections that were accepted, and that are served.
+    accepted: usize,
+    serving: usize,
     /// Requests that were received.
     requests: usize,
     /// Changes that are carried out, each with the life of the server, and the number of times that
@@ -110,6 +115,27 @@ struct State {
     cuts: usize,
     /// Number of connections that are yet to be refused.
     refusals: usize,
+}
+
+/// Export as a connection is offered it.
+#[derive(Clone, Copy)]
+pub(super) struct Offer {
+    pub(super) abilities: Abilities,
+    /// Size in bytes; `None` for that of the file.
+    pub(super) size: Option<u64>,
+}
+
+impl From<Abilities> for Offer {
+    fn from(abilities: Abilities) -> Offer {
+        let size = None;
+        Offer { abilities, size }
+    }
+}
+
+/// Export of a connection.
+struct Offered<'a> {
+    peer: &'a Peer,
+    offer: Offer,
 }
 
 impl Peer {
@@ -126,6 +152,9 @@ impl Peer {
                 unflushed: 0,
                 owed: 0,
                 calls: 0,
+                offers: vec![abilities.into()],
+                accepted: 0,
+                serving: 0,
                 requests: 0,
                 running: Vec::new(),
                 overlaps: 0,
@@ -135,7 +164,6 @@ impl Peer {
                 refusals: 0,
             }),
             file,
-            abilities,
             faults,
         });
         let listener = UnixListener::bind(socket).unwrap();
@@ -154,6 +182,11 @@ impl Peer {
         self.state.lock().unwrap().cuts
     }
 
+    /// Number of connections that are served.
+    pub(super) fn serving(&self) -> usize {
+        self.state.lock().unwrap().serving
+    }
+
     /// Number of requests that were received.
     pub(super) fn requests(&self) -> usize {
         self.state.lock().unwrap().requests
@@ -162,6 +195,12 @@ impl Peer {
     /// Number of changes that were received while one that they overlap was carried out.
     pub(super) fn overlaps(&self) -> usize {
         self.state.lock().unwrap().overlaps
+    }
+
+    /// Sets what the next connections are offered, in turn and from the first one on.
+    pub(super) fn offer(&self, offers: Vec<Offer>) {
+        let mut state = self.state.lock().unwrap();
+        (state.offers, state.accepted) = (offers, 0);
     }
 
     /// Kills the server, and starts another one.
@@ -176,17 +215,21 @@ impl Peer {
     }
 
     fn accept(&self, stream: UnixStream) {
-        let life = {
+        let (life, offer) = {
             let mut state = self.state.lock().unwrap();
             if state.refusals > 0 {
                 state.refusals -= 1;
                 return;
             }
             state.open.push(stream.try_clone().unwrap());
-            state.kills
+            let offer = state.offers[state.accepted % state.offers.len()];
+            state.accepted += 1;
+            state.serving += 1;
+            (state.kills, offer)
         };
-        let broken = self.serve(&stream, life).is_err();
+        let broken = self.serve(&stream, life, offer).is_err();
         let mut state = self.state.lock().unwrap();
+        state.serving -= 1;
         // Those of a server that was killed broke with it.
         if !broken || state.kills != life {
             return;
@@ -206,7 +249,8 @@ impl Peer {
     /// Serves a connection of a life of the server until the client leaves. An error breaks the
     /// connection, which happens once the client has had time to send the changes again that it is
     /// owed.
-    fn serve(&self, mut stream: &UnixStream, life: usize) -> io::Result<()> {
+    fn serve(&self, mut stream: &UnixStream, life: usize, offer: Offer) -> io::Result<()> {
+        let offered = Offered { peer: self, offer };
         let mut session = Session::new(Limits::default());
         let mut input = Vec::new();
         loop {
@@ -214,7 +258,7 @@ impl Peer {
                 stream.write_all(session.output())?;
                 session.consume_output(session.output().len());
             }
-            let (used, step) = session.handle(&input, self).map_err(io::Error::other)?;
+            let (used, step) = session.handle(&input, &offered).map_err(io::Error::other)?;
             input.drain(..used);
             match step {
                 Step::NeedMore(_) => {
@@ -407,11 +451,11 @@ fn content(file: &File) -> Vec<u8> {
     bytes
 }
 
-impl Exports for Peer {
+impl Exports for Offered<'_> {
     fn lookup(&self, name: &str) -> Option<Export> {
-        let size = self.state.lock().unwrap().cache.len() as u64;
-        let mut export = Export::new(0, name, size);
-        export.abilities = self.abilities;
+        let size = self.peer.state.lock().unwrap().cache.len() as u64;
+        let mut export = Export::new(0, name, self.offer.size.unwrap_or(size));
+        export.abilities = self.offer.abilities;
         Some(export)
     }
 

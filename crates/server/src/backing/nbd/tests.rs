@@ -2,6 +2,8 @@
 //! misbehave, and the end of disks whose server is away. The tests of the event loop cover bytes,
 //! errors and flushes together with those of all other disks.
 
+mod connections;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -21,6 +23,12 @@ use crate::ring::faults::{Call, Fault, Faults, What};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 4 * MIB;
+
+/// Abilities of a server whose connections share a cache.
+const SHARED: Abilities = Abilities {
+    multi_conn: true,
+    ..ALL
+};
 
 /// Fault that makes the server break the connection instead of carrying out a call.
 const CUT_BEFORE_CALL: Fault = Fault::Error(libc::EINTR);
@@ -85,6 +93,14 @@ fn on_socket(dir: &Path, socket: &Path) -> Config {
     config
 }
 
+/// Returns the configuration of a daemon with this many connections to the server at a socket.
+fn connecting(dir: &Path, socket: &Path, connections: u32) -> Config {
+    let mut config = on_socket(dir, socket);
+    let nbd = config.vms[0].disks[0].nbd.as_mut().expect("on a server");
+    nbd.connections = connections;
+    config
+}
+
 /// Returns faults that break the connection at every call whose number is a multiple of `every`,
 /// alternately before and after the call.
 fn cuts(every: u32) -> impl FnMut(Call) -> Fault + Send + 'static {
@@ -136,9 +152,11 @@ fn a_server_that_is_killed_again_and_again_loses_nothing() {
         write_zeroes: false,
         ..ALL
     };
-    for abilities in [ALL, few] {
+    for (abilities, connections) in [(ALL, 1), (few, 1), (ALL, 4), (SHARED, 2), (SHARED, 4)] {
         let setup = Setup::new(abilities, cuts(20));
-        let server = setup.start();
+        let server = Server::start(connecting(setup.dir.path(), &setup.socket(), connections));
+        let expected = if abilities.multi_conn { connections } else { 1 };
+        assert_eq!(setup.peer.serving(), expected as usize, "connections");
         let plan = Plan {
             seed: 4,
             start: 0,
@@ -160,40 +178,43 @@ fn a_server_that_is_killed_again_and_again_loses_nothing() {
 fn a_long_log_is_sent_again_while_requests_come() {
     const WRITES: u64 = 4000;
     const LEN: usize = 512;
-    let setup = Setup::without_faults();
-    let server = setup.start();
-    let mut client = server.connect("disk");
-    // With gaps, so that each is a range of its own.
-    let write = |client: &mut Client, at: u64, byte: u8| {
-        let offset = at * 2 * LEN as u64;
-        let write = request(Command::Write, at, offset, LEN as u32);
-        client.send(write, &[byte; LEN]);
-    };
-    let byte = |at: u64| 1 + (at % 251) as u8;
-    for first in (0..WRITES).step_by(50) {
-        (first..first + 50).for_each(|at| write(&mut client, at, byte(at)));
-        (0..50).for_each(|_| assert!(client.receive().result.is_ok()));
-    }
-    setup.peer.kill();
-    let before = setup.peer.requests();
-    for at in 0..50 {
-        write(&mut client, 79 * at, 255);
-    }
-    (0..50).for_each(|_| assert!(client.receive().result.is_ok()));
-    assert!(setup.peer.requests() >= before + WRITES as usize);
-    for at in 0..WRITES {
-        let expected = if at % 79 == 0 && at < 50 * 79 {
-            255
-        } else {
-            byte(at)
+    for connections in [1, 4] {
+        let setup = Setup::without_faults();
+        setup.peer.offer(vec![SHARED.into()]);
+        let server = Server::start(connecting(setup.dir.path(), &setup.socket(), connections));
+        let mut client = server.connect("disk");
+        // With gaps, so that each is a range of its own.
+        let write = |client: &mut Client, at: u64, byte: u8| {
+            let offset = at * 2 * LEN as u64;
+            let write = request(Command::Write, at, offset, LEN as u32);
+            client.send(write, &[byte; LEN]);
         };
-        let read = client.read(at * 2 * LEN as u64, 2 * LEN as u32);
-        assert!(read[..LEN] == [expected; LEN] && read[LEN..] == [0; LEN]);
+        let byte = |at: u64| 1 + (at % 251) as u8;
+        for first in (0..WRITES).step_by(50) {
+            (first..first + 50).for_each(|at| write(&mut client, at, byte(at)));
+            (0..50).for_each(|_| assert!(client.receive().result.is_ok()));
+        }
+        setup.peer.kill();
+        let before = setup.peer.requests();
+        for at in 0..50 {
+            write(&mut client, 79 * at, 255);
+        }
+        (0..50).for_each(|_| assert!(client.receive().result.is_ok()));
+        assert!(setup.peer.requests() >= before + WRITES as usize);
+        for at in 0..WRITES {
+            let expected = if at % 79 == 0 && at < 50 * 79 {
+                255
+            } else {
+                byte(at)
+            };
+            let read = client.read(at * 2 * LEN as u64, 2 * LEN as u32);
+            assert!(read[..LEN] == [expected; LEN] && read[LEN..] == [0; LEN]);
+        }
+        assert_eq!(client.flush(), Ok(()));
+        assert_eq!((failure(&server), setup.peer.overlaps()), (None, 0));
+        assert_eq!(setup.durable(2 * LEN as u64, LEN), [byte(1); LEN]);
+        server.stop().unwrap();
     }
-    assert_eq!(client.flush(), Ok(()));
-    assert_eq!((failure(&server), setup.peer.overlaps()), (None, 0));
-    assert_eq!(setup.durable(2 * LEN as u64, LEN), [byte(1); LEN]);
-    server.stop().unwrap();
 }
 
 #[test]

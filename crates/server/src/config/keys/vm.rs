@@ -174,8 +174,16 @@ pub(in crate::config) const UNFLUSHED: KeyInfo = KeyInfo::number(
     KeyKind::Bytes,
     64 << 20,
     (LARGEST_PAYLOAD as u64, 1 << 30),
-    "of a disk on an nbd device: memory for written data that the server has not made durable, \
-     which are sent again if it restarts; when it is full, the disk is flushed",
+    "of a disk on an nbd device: memory for written data that the server has not made durable; \
+     when it is full, the disk is flushed",
+);
+/// Connections to a server.
+pub(in crate::config) const CONNECTIONS: KeyInfo = KeyInfo::number(
+    "connections",
+    KeyKind::Count,
+    1,
+    (1, 16),
+    "of a disk on an nbd device: connections to its server, if it has `NBD_FLAG_CAN_MULTI_CONN`",
 );
 /// Smallest unit of access of clients.
 pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
@@ -237,6 +245,7 @@ pub(in crate::config) const DISK: SectionInfo = SectionInfo {
         PATH,
         URI,
         SERVER_TLS,
+        CONNECTIONS,
         UNFLUSHED,
         BLOCK_SIZE,
         SIZE,
