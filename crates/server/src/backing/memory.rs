@@ -163,16 +163,25 @@ fn beyond<'a>(
     let memory = |(device, disk): (&DeviceConfig, &DiskConfig)| match device.kind {
         DeviceKind::Memory => disk.size,
         DeviceKind::Emulated { .. } => disk.size.filter(|_| disk.path.is_none()),
-        DeviceKind::File => None,
-        // For what the server has not made durable.
-        DeviceKind::Nbd => disk.nbd.as_ref().map(|nbd| nbd.unflushed),
+        DeviceKind::File | DeviceKind::Nbd => None,
     };
-    let sizes = disks.into_iter().filter_map(memory);
-    let total = sizes.fold(0, u64::saturating_add);
+    // For what a server has not made durable.
+    let log = |disk: &DiskConfig| disk.nbd.as_ref().map(|nbd| nbd.unflushed);
+    let (mut in_memory, mut logs) = (0u64, 0u64);
+    for (device, disk) in disks {
+        in_memory = in_memory.saturating_add(memory((device, disk)).unwrap_or(0));
+        logs = logs.saturating_add(log(disk).unwrap_or(0));
+    }
+    let total = in_memory.saturating_add(logs);
     (total > host).then(|| {
         let [total, host] = [total, host].map(format_bytes);
+        let what = match (in_memory, logs) {
+            (_, 0) => "disks in memory have",
+            (0, _) => "unflushed changes of disks on NBD servers may have",
+            _ => "disks in memory, and unflushed changes of disks on NBD servers, may have",
+        };
         format!(
-            "disks in memory have {total} together, and the host has {host} of memory: once guests \
+            "{what} {total} together, and the host has {host} of memory: once guests \
              have written that much, the kernel kills the daemon"
         )
     })
@@ -260,5 +269,31 @@ mod tests {
             message.starts_with("disks in memory have 5 GiB together"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn logs_of_disks_on_servers_are_told_for_what_they_are() {
+        let text = |memory: &str| {
+            format!(
+                "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"n\"\nkind = \"nbd\"\n{memory}\
+                 [[vm]]\nname = \"a\"\ndevice = \"n\"\n[[vm.disk]]\n\
+                 uri = \"nbd://a/\"\nsize = \"9 GiB\"\nunflushed = \"1 GiB\"\n"
+            )
+        };
+        let message = |memory: &str| {
+            let loaded = crate::config::parse(&text(memory), "t", std::path::Path::new("/"));
+            let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
+            beyond(config.disks(), (1 << 30) - 1).expect("too large")
+        };
+        let alone = message("");
+        let expected = "unflushed changes of disks on NBD servers may have 1 GiB together";
+        assert!(alone.starts_with(expected), "{alone}");
+        let both = message(
+            "[[device]]\nname = \"m\"\nkind = \"memory\"\n[[vm]]\nname = \"b\"\n\
+             device = \"m\"\n[[vm.disk]]\nsize = \"2 GiB\"\n",
+        );
+        let expected = "disks in memory, and unflushed changes of disks on NBD servers, may have \
+                        3 GiB together";
+        assert!(both.starts_with(expected), "{both}");
     }
 }

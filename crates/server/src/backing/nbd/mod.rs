@@ -264,11 +264,13 @@ impl NbdBacking {
     fn give_up(&mut self, ios: &mut NbdIos, port: &mut Port<'_>, why: &str) {
         self.export.give_up();
         if self.export.unflushed() > 0 {
-            tracing::error!(
-                server = %self.name,
-                "{} may be lost: {why}",
-                unflushed_changes(self.export.unflushed())
-            );
+            let lost = unflushed_changes(self.export.unflushed());
+            let why = format!("{lost} may be lost: {why}");
+            if self.errors.failed.is_some() {
+                tracing::error!(server = %self.name, "{why}");
+            } else {
+                self.errors.fail_with(why);
+            }
         }
         self.take_ended(ios, port);
     }

@@ -407,6 +407,33 @@ fn requests_wait_for_a_server_that_is_away() {
 }
 
 #[test]
+fn a_disk_whose_acknowledged_changes_are_refused_later_fails_and_is_not_read() {
+    let mut calls = 0;
+    let setup = Setup::new(ALL, move |_| {
+        calls += 1;
+        match calls {
+            2 => CUT_BEFORE_CALL,
+            // The first change once more.
+            3 => Fault::Error(libc::ENOSPC),
+            _ => Fault::None,
+        }
+    });
+    let server = setup.start();
+    let mut client = server.connect("disk");
+    client.write(0, &[1; 512]);
+    for _ in 0..2 {
+        let read = client.ask(Command::Read { df: false }, 0, 512, &[]);
+        assert_eq!(read.result, Err(NbdError::Eio), "it could be old");
+    }
+    let write = client.ask(Command::Write, 0, 512, &[2; 512]);
+    assert_eq!(write.result, Err(NbdError::Eio));
+    assert_eq!(client.flush(), Err(NbdError::Eio));
+    let why = failure(&server).expect("failed");
+    let expected = "sending acknowledged writes again after a reconnect failed: No space left";
+    assert!(why.starts_with(expected), "{why}");
+}
+
+#[test]
 fn the_end_does_not_wait_for_a_server_that_is_away() {
     let (_setup, server, mut client) = away();
     server.handle.shut_down();
