@@ -34,13 +34,6 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Makes TLS on a free port, with new certificates.
-    pub(crate) fn tls(scratch: &Scratch) -> Transport {
-        issue(scratch);
-        let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        Transport::Tls(free.local_addr().expect("bound").port())
-    }
-
     fn is_served(self, scratch: &Scratch) -> bool {
         match self {
             Transport::Socket => UnixStream::connect(scratch.join("server.sock")).is_ok(),
@@ -57,6 +50,13 @@ pub(crate) fn issue(scratch: &Scratch) {
                   cp tls/server.pem server/server-cert.pem && \
                   cp tls/server.key server/server-key.pem";
     carry_out(scratch, copies);
+}
+
+/// Issues certificates, and returns a free port of loopback for a server with them.
+pub(crate) fn port_with_tls(scratch: &Scratch) -> u16 {
+    issue(scratch);
+    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    free.local_addr().expect("bound").port()
 }
 
 /// Keys of TLS with all that [`issue`] has made.
@@ -125,6 +125,21 @@ pub(crate) fn disk(scratch: &Scratch, bytes: u64) -> File {
     file
 }
 
+/// Starts nbdkit on an empty disk of this many bytes, and a daemon with the disk `a` there. Text
+/// with further keys, or sections, follows its configuration.
+pub(crate) fn served(
+    scratch: Scratch,
+    transport: Transport,
+    bytes: u64,
+    more: &str,
+) -> (File, Running, Daemon) {
+    let file = disk(&scratch, bytes);
+    let server = nbdkit(&scratch, transport);
+    let text = config(&scratch, transport, "") + more;
+    let daemon = Daemon::start_in(scratch, &text);
+    (file, server, daemon)
+}
+
 /// Blocks that a list of commands of qemu-io has reported as written.
 fn acknowledged(out: &str) -> Vec<u64> {
     let mark = format!("wrote {BLOCK}/{BLOCK} bytes at offset ");
@@ -151,7 +166,15 @@ fn assert_durable(file: &File, blocks: &[u64], when: &str) {
 #[test]
 fn no_flushed_write_is_lost_with_a_server_that_is_killed() {
     if have(&["nbdkit", "qemu-io"]) {
-        write_while_the_server_is_killed(Scratch::new(), Transport::Socket);
+        write_while_the_server_is_killed(Scratch::new(), Transport::Socket, "");
+    }
+}
+
+#[test]
+fn no_flushed_write_is_lost_on_several_connections_with_a_server_that_is_killed() {
+    if have(&["nbdkit", "qemu-io"]) {
+        let several = "connections = 4\n";
+        write_while_the_server_is_killed(Scratch::new(), Transport::Socket, several);
     }
 }
 
@@ -159,16 +182,13 @@ fn no_flushed_write_is_lost_with_a_server_that_is_killed() {
 fn no_flushed_write_is_lost_over_tls_with_a_server_that_is_killed() {
     if have(&["nbdkit", "qemu-io", "openssl"]) {
         let scratch = Scratch::new();
-        let transport = Transport::tls(&scratch);
-        write_while_the_server_is_killed(scratch, transport);
+        let transport = Transport::Tls(port_with_tls(&scratch));
+        write_while_the_server_is_killed(scratch, transport, "connections = 2\n");
     }
 }
 
-fn write_while_the_server_is_killed(scratch: Scratch, transport: Transport) {
-    let file = disk(&scratch, BLOCKS * BLOCK);
-    let mut server = nbdkit(&scratch, transport);
-    let text = config(&scratch, transport, "");
-    let daemon = Daemon::start_in(scratch, &text);
+fn write_while_the_server_is_killed(scratch: Scratch, transport: Transport, keys: &str) {
+    let (file, mut server, daemon) = served(scratch, transport, BLOCKS * BLOCK, keys);
     let mut commands = String::new();
     for block in 0..BLOCKS {
         // A block after a flush is acknowledged only if the flush was.
@@ -205,6 +225,7 @@ fn write_while_the_server_is_killed(scratch: Scratch, transport: Transport) {
     let all = acknowledged(&out);
     assert_eq!(all.len() as u64, BLOCKS, "every write was acknowledged");
     qemu_io(daemon.scratch(), &uri, &["flush"]);
+    assert!(!daemon.logged(&["fewer connections"]), "{}", daemon.log());
     server.kill();
     assert_durable(&file, &all, "after the last flush");
 }
@@ -220,7 +241,7 @@ fn a_guest_sees_no_error_while_the_server_is_away() {
 fn a_guest_sees_no_error_while_the_server_is_away_over_tls() {
     if have(&["nbdkit", "fio", "openssl"]) {
         let scratch = Scratch::new();
-        let transport = Transport::tls(&scratch);
+        let transport = Transport::Tls(port_with_tls(&scratch));
         load_while_the_server_is_away(scratch, transport);
     }
 }
@@ -233,10 +254,7 @@ pub(crate) fn unreachable(daemon: &Daemon) -> Option<String> {
 }
 
 fn load_while_the_server_is_away(scratch: Scratch, transport: Transport) {
-    disk(&scratch, 64 << 20);
-    let mut server = nbdkit(&scratch, transport);
-    let text = config(&scratch, transport, "");
-    let daemon = Daemon::start_in(scratch, &text);
+    let (_, mut server, daemon) = served(scratch, transport, 64 << 20, "");
     let args = [
         "--rw=randwrite",
         "--bs=4k",
@@ -258,6 +276,33 @@ fn load_while_the_server_is_away(scratch: Scratch, transport: Transport) {
     assert_eq!(result.bytes_written, 64 << 20);
     assert!(daemon.logged(&["connected again"]), "{}", daemon.log());
     assert_eq!(unreachable(&daemon), None);
+    daemon.stop();
+    drop(server);
+}
+
+#[test]
+fn a_server_that_accepts_fewer_connections_is_used_with_those() {
+    if !have(&["qemu-nbd", "qemu-io"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    disk(&scratch, 1 << 20);
+    let socket = scratch.join("server.sock");
+    let socket = format!("--socket={}", socket.display());
+    let args = [
+        "--persistent",
+        "--format=raw",
+        "--shared=2",
+        &socket,
+        "disk.raw",
+    ];
+    let server = Running::start(&scratch, "qemu-nbd", &args);
+    let text = config(&scratch, Transport::Socket, "") + "connections = 3\n";
+    let daemon = Daemon::start_in(scratch, &text);
+    let fewer = ["fewer connections than are configured", "connections=2"];
+    assert!(daemon.logged(&fewer), "{}", daemon.log());
+    let commands = ["write -P 7 0 64k", "flush", "read -P 7 0 64k"];
+    qemu_io(daemon.scratch(), &daemon.uri("a"), &commands);
     daemon.stop();
     drop(server);
 }

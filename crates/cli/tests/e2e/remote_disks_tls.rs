@@ -7,7 +7,9 @@ use std::process::Stdio;
 
 use crate::daemon::{Daemon, Scratch, wait_for};
 use crate::media::get;
-use crate::remote_disks::{Transport, WITH_CERTIFICATE, config, disk, issue, nbdkit, unreachable};
+use crate::remote_disks::{
+    Transport, WITH_CERTIFICATE, config, disk, issue, nbdkit, port_with_tls, served, unreachable,
+};
 use crate::tls::carry_out;
 use crate::tool::{Running, have, qemu_io};
 
@@ -45,19 +47,24 @@ openssl req -x509 -CA other.pem -CAkey other.key -newkey ec \\
     -keyout foreign.key -out foreign.pem
 ";
 
-/// Starts a daemon that cannot open its disk, after a script, and returns its log. `change` makes
+/// Starts a daemon that cannot open its disk, and waits for its end.
+fn failed_start(scratch: Scratch, text: &str) -> Daemon {
+    let text = format!("[daemon]\nopen_timeout = \"1 s\"\n{text}");
+    let mut daemon = Daemon::begin_in(scratch, &text);
+    assert!(!daemon.wait().success(), "{}", daemon.log());
+    daemon
+}
+
+/// Runs a script, has a daemon fail to open its disk on nbdkit, and returns its log. `change` makes
 /// the configuration from one that works.
 fn refusal(script: &str, change: impl Fn(String) -> String) -> String {
     let scratch = Scratch::new();
-    let transport = Transport::tls(&scratch);
+    let transport = Transport::Tls(port_with_tls(&scratch));
     disk(&scratch, 1 << 20);
     carry_out(&scratch, script);
     let _server = nbdkit(&scratch, transport);
     let text = change(config(&scratch, transport, ""));
-    let text = format!("[daemon]\nopen_timeout = \"1 s\"\n{text}");
-    let mut daemon = Daemon::begin_in(scratch, &text);
-    assert!(!daemon.wait().success(), "{}", daemon.log());
-    daemon.log()
+    failed_start(scratch, &text).log()
 }
 
 #[test]
@@ -65,8 +72,9 @@ fn what_is_refused_is_said_with_what_would_be_right() {
     if !have(&TOOLS) {
         return;
     }
-    let with = |table: &'static str| {
-        move |text: String| text.replace(WITH_CERTIFICATE, &format!("tls = {{ {table} }}\n"))
+    let with = |table: &str| {
+        let table = format!("tls = {{ {table} }}\n");
+        move |text: String| text.replace(WITH_CERTIFICATE, &table)
     };
     let same = |text: String| text;
     let own = "certificate = \"tls/host-a/client-cert.pem\", private_key = \
@@ -75,20 +83,17 @@ fn what_is_refused_is_said_with_what_would_be_right() {
     let misnamed = format!("ca = \"tls/ca.pem\", server_name = \"other.example\", {own}");
     let foreign = "ca = \"tls/ca.pem\", certificate = \"foreign.pem\", private_key = \
                    \"foreign.key\"";
-    let replaced = |table: String| {
-        move |text: String| text.replace(WITH_CERTIFICATE, &format!("tls = {{ {table} }}\n"))
-    };
     for (log, expected) in [
         (
             refusal(EXPIRE, same),
             "the server's certificate has expired: renew it",
         ),
         (
-            refusal(OTHER, replaced(elsewhere)),
+            refusal(OTHER, with(&elsewhere)),
             "the server's certificate comes from no authority in",
         ),
         (
-            refusal("", replaced(misnamed)),
+            refusal("", with(&misnamed)),
             "the server's certificate is not for other.example",
         ),
         (
@@ -121,19 +126,14 @@ fn a_server_without_tls_gets_nothing_in_plain_text() {
         return;
     }
     let scratch = Scratch::new();
-    let transport = Transport::tls(&scratch);
-    let Transport::Tls(port) = transport else {
-        unreachable!("it is over TLS")
-    };
+    let number = port_with_tls(&scratch);
     disk(&scratch, 1 << 20);
-    let port = format!("--port={port}");
+    let port = format!("--port={number}");
     let args = ["-f", "-v", "--ipaddr=127.0.0.1", &port, "file", "disk.raw"];
     let server = Running::start(&scratch, "nbdkit", &args);
     wait_for("nbdkit", || server.err().contains("bound to IP"));
-    let text = config(&scratch, transport, "");
-    let text = format!("[daemon]\nopen_timeout = \"1 s\"\n{text}");
-    let mut daemon = Daemon::begin_in(scratch, &text);
-    assert!(!daemon.wait().success(), "{}", daemon.log());
+    let text = config(&scratch, Transport::Tls(number), "");
+    let daemon = failed_start(scratch, &text);
     assert!(
         daemon.logged(&["the server does not offer TLS"]),
         "{}",
@@ -150,11 +150,8 @@ fn certificates_are_read_again_for_each_connection_and_a_bad_one_is_in_the_healt
         return;
     }
     let scratch = Scratch::new();
-    let transport = Transport::tls(&scratch);
-    disk(&scratch, 1 << 20);
-    let mut server = nbdkit(&scratch, transport);
-    let text = config(&scratch, transport, "");
-    let daemon = Daemon::start_in(scratch, &text);
+    let transport = Transport::Tls(port_with_tls(&scratch));
+    let (_, mut server, daemon) = served(scratch, transport, 1 << 20, "");
     let uri = daemon.uri("a");
     qemu_io(daemon.scratch(), &uri, &["write -P 5 0 64k"]);
     server.kill();
@@ -186,22 +183,17 @@ fn a_server_that_is_silent_in_its_handshake_holds_up_no_other_disk() {
         return;
     }
     let scratch = Scratch::new();
-    let transport = Transport::tls(&scratch);
-    let Transport::Tls(port) = transport else {
-        unreachable!("it is over TLS")
-    };
-    disk(&scratch, 1 << 20);
-    let mut server = nbdkit(&scratch, transport);
+    let port = port_with_tls(&scratch);
+    let transport = Transport::Tls(port);
     let socket = scratch.join("other.sock");
     let args = ["-f", "--unix", "other.sock", "memory", "1M"];
     let _other = Running::start(&scratch, "nbdkit", &args);
     wait_for("the other server", || socket.exists());
-    let text = format!(
-        "{}[[vm]]\nname = \"b\"\n[[vm.disk]]\nuri = \"nbd+unix:///?socket={}\"\n",
-        config(&scratch, transport, ""),
+    let more = format!(
+        "[[vm]]\nname = \"b\"\n[[vm.disk]]\nuri = \"nbd+unix:///?socket={}\"\n",
         socket.display()
     );
-    let daemon = Daemon::start_in(scratch, &text);
+    let (_, mut server, daemon) = served(scratch, transport, 1 << 20, &more);
     qemu_io(daemon.scratch(), &daemon.uri("a"), &["write -P 5 0 4k"]);
     server.kill();
     let silent = TcpListener::bind(("127.0.0.1", port)).expect("the server is gone");
@@ -227,10 +219,7 @@ fn a_disk_of_qemu_nbd_is_served_over_tls() {
         return;
     }
     let scratch = Scratch::new();
-    let transport = Transport::tls(&scratch);
-    let Transport::Tls(number) = transport else {
-        unreachable!("it is over TLS")
-    };
+    let number = port_with_tls(&scratch);
     disk(&scratch, 1 << 20);
     let port = number.to_string();
     let args = [
@@ -245,7 +234,7 @@ fn a_disk_of_qemu_nbd_is_served_over_tls() {
         "disk.raw",
     ];
     let _server = Running::start(&scratch, "qemu-nbd", &args);
-    let text = config(&scratch, transport, "");
+    let text = config(&scratch, Transport::Tls(number), "");
     // The request waits for the server.
     let daemon = Daemon::start_in(scratch, &text);
     let commands = ["write -P 7 64k 512k", "flush", "read -P 7 64k 512k"];
