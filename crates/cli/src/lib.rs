@@ -11,6 +11,7 @@ mod completion;
 mod configuration_text;
 mod demo;
 mod file_kind;
+mod guest;
 mod host;
 mod html_report;
 mod log;

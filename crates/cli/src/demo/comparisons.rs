@@ -1,6 +1,7 @@
 //! Comparisons of the demo: the VMs that share a device, and their workloads.
 
-use super::load::{Arrivals, Behaviour};
+use tidegate_workload::arrival_process::{Arrivals as ArrivalProcess, Spacing};
+use tidegate_workload::spec::{Flow, Mix, Rw, Sizes, Workload};
 
 /// Comparison of policies on one device of the configuration, with the VMs that share it.
 #[derive(Debug)]
@@ -29,6 +30,75 @@ pub(super) struct DemoVm {
     pub(super) workload: &'static str,
     /// Workload of the guest.
     pub(super) behaviour: Behaviour,
+}
+
+/// Workload of a guest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Behaviour {
+    /// True for writes, false for reads.
+    pub(super) writes: bool,
+    /// Request size in bytes.
+    pub(super) size: u32,
+    /// True for random addresses, false for sequential ones.
+    pub(super) random: bool,
+    /// Size in bytes of the part of the disk that is used, from its start.
+    pub(super) span: u64,
+    /// Times at which requests are sent.
+    pub(super) arrivals: Arrivals,
+}
+
+/// Times at which a guest sends its requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arrivals {
+    /// Closed loop with a fixed number of requests outstanding.
+    Closed {
+        /// Number of requests outstanding.
+        depth: u32,
+    },
+    /// Open loop with random times (Poisson).
+    Poisson {
+        /// Mean number of requests per second.
+        per_s: f64,
+    },
+    /// Open loop with evenly spaced times.
+    Even {
+        /// Requests per second.
+        per_s: f64,
+    },
+}
+
+/// Requests of an open loop outstanding, so many that it stays open: the most of a workload.
+const OPEN_LOOP_DEPTH: u32 = 1 << 16;
+
+impl Behaviour {
+    /// Returns the behaviour as a workload.
+    pub(super) fn workload(self) -> Workload {
+        let open = |per_s, spacing| Flow::Open {
+            arrivals: ArrivalProcess {
+                per_s,
+                spacing,
+                bursts: None,
+            },
+            iodepth: OPEN_LOOP_DEPTH,
+        };
+        Workload {
+            rw: Rw {
+                mix: if self.writes { Mix::Write } else { Mix::Read },
+                random: self.random,
+            },
+            sizes: std::array::from_fn(|_| Sizes::fixed(self.size)),
+            size: Some(self.span),
+            flow: match self.arrivals {
+                Arrivals::Closed { depth } => Flow::Closed {
+                    iodepth: depth,
+                    think: None,
+                },
+                Arrivals::Poisson { per_s } => open(per_s, Spacing::Poisson),
+                Arrivals::Even { per_s } => open(per_s, Spacing::Fixed),
+            },
+            ..Workload::default()
+        }
+    }
 }
 
 /// Comparisons in order.

@@ -7,7 +7,6 @@
 //! the dashboard shows the same daemon, and in the end a report is made of its history.
 
 mod comparisons;
-mod load;
 mod show;
 
 use std::io::IsTerminal;
@@ -27,11 +26,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::client::Client;
+use crate::guest::{Guest, Measurements};
 use crate::objective_line;
 use crate::output::{self, Output};
 use crate::problem::Problem;
 use comparisons::{COMPARISONS, Comparison};
-use load::{Guest, Seen};
 
 const CONFIG: &str = include_str!("../../../../examples/demo.toml");
 /// Device model of the configuration, written to [`MODEL_PATH`] beside it.
@@ -325,7 +324,12 @@ async fn compare(
         let objective = objective_line::in_words(vm.background, &objective_view(&vm.objective));
         let socket = dir.join(format!("{}.sock", spec.name));
         // Seeds 7, 8, ...: different for each guest, and the same in every demo.
-        let guest = Guest::start(&socket, spec.name, spec.behaviour, 7 + i as u64);
+        let guest = Guest::start(
+            &socket,
+            spec.name,
+            &[spec.behaviour.workload()],
+            7 + i as u64,
+        );
         vms.push(RunningVm {
             name: spec.name,
             objective,
@@ -387,9 +391,10 @@ async fn summarize(
 ) -> Result<PolicyResult> {
     let mut results = Vec::new();
     for vm in vms {
-        let seen = vm.guest.seen().with_context(|| format!("VM {}", vm.name))?;
+        let measured = vm.guest.measurements();
+        let measured = measured.with_context(|| format!("VM {}", vm.name))?;
         let after = daemon.vm_snapshot(vm.name).await?.attainment;
-        results.push(result_of(vm, &seen, &after));
+        results.push(result_of(vm, &measured, &after));
     }
     Ok(PolicyResult {
         device: comparison.device,
@@ -399,15 +404,13 @@ async fn summarize(
     })
 }
 
-fn result_of(vm: &RunningVm, seen: &Seen, after: &[PartAttainment]) -> VmResult {
-    // Just after a restart no time has passed, and rates would be NaN.
-    let seconds = seen.took.as_secs_f64().max(1e-9);
+fn result_of(vm: &RunningVm, measured: &Measurements, after: &[PartAttainment]) -> VmResult {
     let attainment = since(&vm.before, after);
     VmResult {
         vm: vm.name.to_owned(),
-        iops: seen.ops as f64 / seconds,
-        mb_s: seen.bytes as f64 / 1e6 / seconds,
-        p99_ms: seen.latency_us.value_at_quantile(0.99) as f64 / 1e3,
+        iops: measured.iops(),
+        mb_s: measured.bytes_per_s() / 1e6,
+        p99_ms: measured.latency_us.value_at_quantile(0.99) as f64 / 1e3,
         met: attainment.iter().all(|part| part.missed_s == 0),
         objective: vm.objective.clone(),
         attainment,

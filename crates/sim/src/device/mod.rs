@@ -33,7 +33,6 @@ mod results;
 mod setup;
 mod slab;
 mod tally;
-mod thoughts;
 mod transfer_path;
 mod transfers;
 mod transport;
@@ -62,12 +61,12 @@ pub(crate) use request_log::RequestLog;
 use request_path::Pending;
 use slab::Slab;
 use tidegate_core::time::Nanos;
+use tidegate_workload::issuer::Step;
 use transfers::TransferLog;
 use transport::Transport;
 use vcpu_step::VcpuSteps;
 use vm::Details;
 use vms::VmTable;
-use worker::Step;
 
 /// Simulation of one device, its hosts' engines and their VMs.
 pub struct DeviceSim {
@@ -191,21 +190,21 @@ impl DeviceSim {
             Event::Leave(vm) => self.leave(vm),
             Event::Start(worker) => {
                 let (state, workload) = self.vms.worker_with_workload(worker);
-                state.start(self.now, workload);
+                state.issuer_mut().start(self.now, workload);
                 self.begin_workload(worker);
                 self.advance(worker);
             }
             Event::Stop(worker) => {
-                let state = self.vms.worker_mut(worker);
+                let issuer = self.vms.worker_mut(worker).issuer_mut();
                 // A workload that is done by itself has its own end.
-                if !state.is_over() {
-                    state.stop();
+                if !issuer.is_over() {
+                    issuer.stop();
                     self.last_end = self.now;
                     self.abandon_transfers(worker, false);
                 }
             }
             Event::Issue(worker) => {
-                self.vms.worker_mut(worker).woken();
+                self.vms.worker_mut(worker).issuer_mut().woken();
                 self.advance(worker);
             }
             Event::Submit(slot) => self.submit(slot),
@@ -241,7 +240,7 @@ impl DeviceSim {
         }
         // A range of indices: the loop borrows `self` again.
         for worker in state.workers.clone() {
-            let (start, stop) = self.vms.worker(worker).span();
+            let (start, stop) = self.vms.worker(worker).issuer().span();
             self.events.plan(self.now + start, Event::Start(worker));
             if let Some(stop) = stop {
                 self.events.plan(self.now + stop, Event::Stop(worker));
@@ -253,7 +252,7 @@ impl DeviceSim {
     fn leave(&mut self, vm: u32) {
         let was_finished = self.vms.is_finished(vm);
         for worker in self.vms.vm(vm).workers.clone() {
-            self.vms.worker_mut(worker).stop();
+            self.vms.worker_mut(worker).issuer_mut().stop();
             self.abandon_transfers(worker, true);
         }
         let state = self.vms.vm_mut(vm);
@@ -324,7 +323,7 @@ impl DeviceSim {
     /// Issues the requests that a worker can issue now, and plans its next ones.
     fn advance(&mut self, worker: u32) {
         loop {
-            match self.vms.worker_mut(worker).step(self.now) {
+            match self.vms.worker_mut(worker).issuer_mut().step(self.now) {
                 Step::Issue(io, since) => self.issue_of_worker(worker, io, since),
                 Step::At(when) => {
                     self.events.plan(when, Event::Issue(worker));

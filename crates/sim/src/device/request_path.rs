@@ -213,7 +213,8 @@ impl DeviceSim {
     /// Ends a request, answered or not.
     pub(super) fn end(&mut self, slot: u32) -> Pending {
         let pending = self.requests.take(slot);
-        self.vms.worker_mut(pending.worker).request_over();
+        let worker = self.vms.worker_mut(pending.worker);
+        worker.issuer_mut().request_over();
         self.vms.vm_of_worker_mut(pending.worker).outstanding -= 1;
         pending
     }

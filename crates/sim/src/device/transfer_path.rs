@@ -16,7 +16,7 @@ impl DeviceSim {
     pub(super) fn begin_workload(&mut self, worker: u32) {
         let it = self.vms.worker_mut(worker);
         // A workload of no bytes is over before it begins, and has no transfer.
-        if it.is_over() {
+        if it.issuer().is_over() {
             return;
         }
         let transfers = it.transfers_mut();
@@ -121,7 +121,7 @@ impl DeviceSim {
         let index = index.expect("it is on this device");
         let block = self.model.logical_block();
         let worker = self.vms.vm(index).workers.start;
-        let is_idle = self.vms.worker(worker).is_idle();
+        let is_idle = self.vms.worker(worker).issuer().is_idle();
         let vm = self.vms.vm_mut(index);
         assert!(vm.engine.is_some() && is_idle, "it waits for a job");
         let source = Source::new(workload, 0, vm.details.disk.size, block);

@@ -122,7 +122,7 @@ impl VmTable {
             && vm
                 .workers
                 .clone()
-                .all(|worker| self.worker(worker).is_over())
+                .all(|worker| self.worker(worker).issuer().is_over())
     }
 
     /// VMs that have completed their workloads.
@@ -134,7 +134,8 @@ impl VmTable {
     /// True once every VM has completed its workloads.
     pub(super) fn all_finished(&self) -> bool {
         // Requests first: the test is cheap, and mostly false.
-        self.vms.iter().all(|vm| vm.outstanding == 0) && self.workers.iter().all(Worker::is_over)
+        let is_over = |worker: &Worker| worker.issuer().is_over();
+        self.vms.iter().all(|vm| vm.outstanding == 0) && self.workers.iter().all(is_over)
     }
 
     /// Closes every VM's counters of the second that ends at `now`.
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn a_vm_is_finished_once_its_workers_are_and_all_is_answered() {
         let mut vms = table(&[Workload::default()]);
-        vms.worker_mut(1).stop();
+        vms.worker_mut(1).issuer_mut().stop();
         vms.vm_mut(1).outstanding = 1;
         assert!(!vms.is_finished(1));
         vms.vm_mut(1).outstanding = 0;
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!((finished, vms.all_finished()), (vec![2], false));
         [0, 2]
             .into_iter()
-            .for_each(|worker| vms.worker_mut(worker).stop());
+            .for_each(|worker| vms.worker_mut(worker).issuer_mut().stop());
         assert!(vms.all_finished());
     }
 

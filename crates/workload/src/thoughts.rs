@@ -1,12 +1,12 @@
 //! Requests of a guest that thinks before it issues them, several at once.
 
+use crate::stream::Io;
 use std::collections::BTreeMap;
 use tidegate_core::time::Nanos;
-use tidegate_workload::stream::Io;
 
 /// Requests that will be issued, by the time at which their think time is over.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Thoughts {
+pub(crate) struct Thoughts {
     planned: BTreeMap<(Nanos, u64), Io>,
     /// Number of requests planned so far, which keeps those of one time in order.
     count: u64,
@@ -14,7 +14,7 @@ pub(super) struct Thoughts {
 
 impl Thoughts {
     /// Plans a request, whose think time begins now.
-    pub(super) fn plan(&mut self, now: Nanos, io: Io) {
+    pub(crate) fn plan(&mut self, now: Nanos, io: Io) {
         let at = now + io.pause;
         // The pause is made here, and nowhere else.
         let pause = Nanos::ZERO;
@@ -23,18 +23,18 @@ impl Thoughts {
     }
 
     /// Takes the next request whose think time is over.
-    pub(super) fn take_due(&mut self, now: Nanos) -> Option<Io> {
+    pub(crate) fn take_due(&mut self, now: Nanos) -> Option<Io> {
         let next = self.planned.first_entry()?;
         (next.key().0 <= now).then(|| next.remove())
     }
 
     /// Returns the time at which the next think time is over.
-    pub(super) fn next(&self) -> Option<Nanos> {
+    pub(crate) fn next(&self) -> Option<Nanos> {
         self.planned.keys().next().map(|(at, _)| *at)
     }
 
     /// Returns the number of requests that are planned.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.planned.len()
     }
 }
