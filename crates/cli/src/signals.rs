@@ -11,6 +11,21 @@ use tokio::signal::unix::{SignalKind, signal};
 /// # Errors
 /// If the signals cannot be had.
 pub(crate) fn stop_on_first(stop: Arc<AtomicBool>) -> Result<()> {
+    // 128 + SIGINT, as shells report a process that the signal has ended.
+    set_on_signals(stop, || std::process::exit(130))
+}
+
+/// Starts a thread that sets `stop` on SIGINT and SIGTERM, and does nothing more however often they
+/// come: for commands with child processes, which would be left behind.
+///
+/// # Errors
+/// If the signals cannot be had.
+pub(crate) fn stop_and_clean_up(stop: Arc<AtomicBool>) -> Result<()> {
+    set_on_signals(stop, || ())
+}
+
+/// Starts a thread that sets `stop` on the first SIGINT or SIGTERM and calls `again` on others.
+fn set_on_signals(stop: Arc<AtomicBool>, again: fn()) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -29,8 +44,7 @@ pub(crate) fn stop_on_first(stop: Arc<AtomicBool>) -> Result<()> {
                     _ = terminate.recv() => {}
                 }
                 if stop.swap(true, Ordering::Relaxed) {
-                    // 128 + SIGINT, as shells report a process that the signal has ended.
-                    std::process::exit(130);
+                    again();
                 }
             }
         });

@@ -13,7 +13,8 @@
 //! `frame` is for papers whose runs are disk scenarios: from the runs of a figure to its claims.
 //! `folder` reads the files of an experiment's folder, `fit` measures the distance of a calibrated
 //! model from a paper's figures. Results are a function of the repository: there is no clock, no
-//! file and no random seed from outside.
+//! file and no random seed from outside. [`distributed`] prepares and judges what live hosts do;
+//! whoever runs them gives it their rates.
 
 #![forbid(unsafe_code)]
 
@@ -47,6 +48,7 @@ pub use pool::map_parallel;
 pub use reference::{Reference, Table as ReferenceTable};
 pub use show::{Count, Counts, claims, contradictions, counts, reasons, summary, tables, verdicts};
 pub use verdict::{Impossible, Note, Origin, Reason, Scope, Verdict};
+pub use vfair::distributed;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -495,17 +495,18 @@ Examples:
     Profile(Box<ProfileArgs>),
     /// Repeat the experiments of a paper and compare with its published figures
     #[command(
-        after_help = "Everything runs in the simulator and is the same on every machine. \
-                      `calibrated` marks figures to which the models were fitted; all others are \
-                      predictions. JSON is a list of {paper, table, row, column, theirs, ours, \
-                      calibrated} and of {claim, holds, detail}.\n\nExamples:
+        after_help = "Everything but --distributed runs in the simulator and is the same on \
+                      every machine. `calibrated` marks figures to which the models were \
+                      fitted; all others are predictions. JSON is a list of {paper, table, row, \
+                      column, theirs, ours, calibrated} and of {claim, holds, detail}.\n\nExamples:
   tidegate reproduce                           list the papers
   tidegate reproduce flubber
   tidegate reproduce flubber --table 3 -o json
   tidegate reproduce flubber --table \"figure 4\" --plot
   tidegate reproduce vfair --figure 6
   tidegate reproduce vcup --table 2
-  tidegate reproduce pridyn --figure 4.6 --traces msr-cambridge"
+  tidegate reproduce pridyn --figure 4.6 --traces msr-cambridge
+  tidegate reproduce vfair --distributed"
     )]
     Reproduce(ReproduceArgs),
     /// Test which promises a policy keeps, on a grid of devices, mixes of VMs and round trips

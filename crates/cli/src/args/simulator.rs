@@ -167,6 +167,18 @@ pub(crate) struct ReproduceArgs {
     /// Parallel simulations [default: number of CPUs]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
+    /// Run vFair's table 5 live, on three daemons of this machine that share an emulated disk and
+    /// exchange shares over NATS, and compare with the simulator
+    #[arg(long, requires = "paper",
+          conflicts_with_all = ["table", "figure", "calibrate", "details", "report", "plot",
+                                "traces", "svg", "ascii", "jobs"])]
+    pub(crate) distributed: bool,
+    /// Only this row of the table, such as sysbench:ftp:scp
+    #[arg(long, value_name = "NAME", requires = "distributed")]
+    pub(crate) row: Option<String>,
+    /// Seconds that each live run is measured, after a third as many that are not [default: 30]
+    #[arg(long, value_name = "N", requires = "distributed", value_parser = whole::<u64>(1..=3600))]
+    pub(crate) seconds: Option<u64>,
 }
 
 #[derive(Debug, ClapArgs)]

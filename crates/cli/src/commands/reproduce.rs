@@ -1,5 +1,9 @@
 //! `tidegate reproduce`: repeats a paper's experiments and compares with its figures.
 
+mod distributed;
+mod process;
+mod testbed;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
@@ -33,6 +37,9 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
         };
     };
     let paper = find_paper(name)?;
+    if args.distributed {
+        return distributed::run(paper.name, args, out);
+    }
     let wanted = Wanted {
         table: wanted_table(paper, args)?,
         threads: threads(args.jobs),

@@ -9,6 +9,8 @@ mod blocked;
 mod control;
 mod copies;
 mod daemon;
+#[cfg(feature = "cluster")]
+mod distributed;
 mod drift;
 mod drills;
 mod durability;

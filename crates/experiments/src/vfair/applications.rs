@@ -35,14 +35,15 @@ pub(super) const FIGURE_14: Figure = Figure {
 };
 
 /// Workloads that run side by side.
-struct Mix {
+#[derive(Debug)]
+pub(super) struct Mix {
     /// Name in table 5.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// Name of the application and of its VM.
-    application: &'static str,
+    pub(super) application: &'static str,
     case: Case,
     /// `true` if the other VMs count as one party, not one each.
-    group: bool,
+    pub(super) group: bool,
 }
 
 const BESIDE_FILES: [Mix; 3] = [
@@ -77,7 +78,7 @@ fn keys(mixes: &[Mix]) -> Vec<Key> {
     keys.collect()
 }
 
-fn all_mixes() -> impl Iterator<Item = &'static Mix> {
+pub(super) fn all_mixes() -> impl Iterator<Item = &'static Mix> {
     BESIDE_FILES.iter().chain(&BESIDE_QFS)
 }
 
@@ -149,7 +150,7 @@ impl Mix {
     }
 
     /// Key of the run with a scheduler on each of three hosts.
-    fn on_each_host(&self, scheduler: &'static str) -> Key {
+    pub(super) fn on_each_host(&self, scheduler: &'static str) -> Key {
         Key::new(self.case, Disk::Ssd, scheduler)
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Modules by subject: `motivation` is figure 1, `model_error` figure 6 with `saturation` under it,
 //! `strategies` figure 8, `fairness` figures 9 and 10 and tables 2 and 3, `varied` figure 11 and
-//! table 4, `bursts` figure 12, `applications` figures 13 and 14 and table 5. `hosts` puts one host
+//! table 4, `bursts` figure 12, `applications` figures 13 and 14 and table 5, and
+//! `distributed` table 5 on live hosts. `hosts` puts one host
 //! or several in front of the disk, `setup` defines the runs, `run` their results. The folder's
 //! README documents the models of guests and disks and their calibration.
 
@@ -11,6 +12,7 @@ mod ablation;
 mod applications;
 mod bursts;
 mod calibrate;
+pub mod distributed;
 mod fairness;
 mod hosts;
 mod measures;

@@ -1,7 +1,6 @@
 //! Results of a run, with fair shares and service times by the disk's profile.
 
-use std::sync::Arc;
-use tidegate_core::profile::{Estimation, Pattern, Profile};
+use tidegate_core::profile::{Estimation, Pattern};
 use tidegate_core::time::Nanos;
 use tidegate_sim::report::{Report, Row};
 use tidegate_sim::scenario::{Scenario, VmSpec};
@@ -45,28 +44,33 @@ pub(super) struct Run {
     pub(super) report: Report,
     /// Rows per VM and [`INTERVAL`], including the warm-up.
     pub(super) rows: Vec<Row>,
-    /// Request pattern of each VM.
-    patterns: Vec<Option<Pattern>>,
+    /// [`saturations`] of the scenario.
+    saturations: Vec<Option<f64>>,
     weights: Vec<f64>,
-    profile: Option<Arc<Profile>>,
+}
+
+/// Requests per second with which each VM alone would saturate the disk, by the profile in 3D: the
+/// paper's P. `None` for a VM without workloads, or without a profile of the disk.
+pub(super) fn saturations(scenario: &Scenario) -> Vec<Option<f64>> {
+    let device = scenario.devices.first();
+    let profile = device.and_then(|device| device.scheduling.profile.as_ref());
+    let saturation = |vm| Some(profile?.saturation_iops(&pattern(vm)?, Estimation::ThreeD));
+    scenario.vms.iter().map(saturation).collect()
 }
 
 impl Run {
     pub(super) fn simulate(scenario: Scenario) -> Run {
-        let patterns = scenario.vms.iter().map(pattern).collect();
+        let saturations = saturations(&scenario);
         let weights = scenario.vms.iter();
         let weights = weights.map(|vm| f64::from(vm.objective.weight)).collect();
-        let device = scenario.devices.first();
-        let profile = device.and_then(|device| device.scheduling.profile.clone());
         let mut rows = Vec::new();
         let mut world = World::new(scenario, Some(INTERVAL));
         world.run(&mut |row| rows.push(row.clone()));
         Run {
             report: world.report(),
             rows,
-            patterns,
+            saturations,
             weights,
-            profile,
         }
     }
 
@@ -97,26 +101,18 @@ impl Run {
         Some(100.0 * self.report.devices.first()?.busy)
     }
 
-    /// Requests per second with which the `place`th VM alone would saturate the disk, by the
-    /// profile in 3D: the paper's P.
-    fn saturation(&self, place: usize) -> Option<f64> {
-        let pattern = self.patterns.get(place)?.as_ref()?;
-        let profile = self.profile.as_ref()?;
-        Some(profile.saturation_iops(pattern, Estimation::ThreeD))
-    }
-
     /// Fair share of a VM in requests per second: equation 2.
     pub(super) fn fair_share(&self, vm: &str) -> Option<f64> {
         let place = self.place(vm)?;
         let all: f64 = self.weights.iter().sum();
-        Some(self.saturation(place)? * self.weights[place] / all)
+        Some(self.saturations[place]? * self.weights[place] / all)
     }
 
     /// Requests per second of a VM as a fraction of its saturation: the paper's service time (its
     /// footnote 5).
     pub(super) fn service(&self, vm: &str) -> Option<f64> {
         let place = self.place(vm)?;
-        Some(self.report.vms[place].rates.iops / self.saturation(place)?)
+        Some(self.report.vms[place].rates.iops / self.saturations[place]?)
     }
 
     /// Mean time of a request with the disk and on the way to it after admission, over all VMs, in

@@ -16,7 +16,7 @@ use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device as SimDevice, S
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_workload::spec::{Flow, Sizes, Workload};
 
-const SCHEDULERS_TOML: &str = folder::embedded!("vfair", "schedulers.toml");
+pub(super) const SCHEDULERS_TOML: &str = folder::embedded!("vfair", "schedulers.toml");
 /// Replaced reading of the flash disk, and its profile.
 const IN_ORDER: [File; 2] = [
     named!("vfair", "ssd-in-order.toml"),
@@ -59,7 +59,7 @@ pub(super) enum Case {
 
 impl Case {
     /// Scenario file of the case.
-    fn file(self) -> File {
+    pub(super) fn file(self) -> File {
         match self {
             Case::LessBacklogged => named!("vfair/scenarios", "less-backlogged.toml"),
             Case::NonBacklogged => named!("vfair/scenarios", "non-backlogged.toml"),
