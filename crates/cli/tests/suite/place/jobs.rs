@@ -26,7 +26,7 @@ fn jobs_of_a_file_are_placed_wait_or_are_refused_each_on_its_line() {
     let output = site.place(&["jobs", "jobs", "--hosts", "place.toml"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("1 of 5 jobs were refused"),
+        stderr(&output).contains("refused: 1 of 5 jobs"),
         "{}",
         stderr(&output)
     );
@@ -119,7 +119,7 @@ fn a_line_that_cannot_be_started_is_refused_with_the_reason_and_the_others_are_p
         ]
     );
     let message = stderr(&output);
-    assert!(message.contains("2 of 3 jobs were refused"), "{message}");
+    assert!(message.contains("refused: 2 of 3 jobs"), "{message}");
     // The placement of the one that was not started is gone.
     let there = site.json(&["list"])["hosts"][0]["jobs"].take();
     let names: Vec<_> = there.as_array().expect("a list").iter().collect();
