@@ -165,7 +165,7 @@ fn a_job_that_etcd_may_have_stored_is_named_and_the_file_can_be_given_again() {
         for part in [
             "job \"lost\"",
             "tidegate place list",
-            "Later lines were not placed",
+            "stopped at job 2 of 3; those after it were not placed",
         ] {
             assert!(message.contains(part), "{loss:?}: {message}");
         }

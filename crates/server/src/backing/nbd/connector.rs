@@ -34,6 +34,8 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(120);
 
 /// Time for the last message of a connection over TLS to leave this host.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+/// Time after which no further connection behind the first one is begun: all requests wait for it.
+const MORE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Connections whose handshakes are over, on none of which a request was sent.
 #[derive(Debug)]
@@ -139,6 +141,8 @@ impl Arrivals {
 struct Order {
     /// Connections that are broken off first.
     before: Vec<Spare>,
+    /// Largest number of connections.
+    most: usize,
     disk: u32,
     arrivals: Arc<Arrivals>,
     wake: Arc<Wake>,
@@ -163,7 +167,7 @@ impl Connector {
         let connect_all = move || {
             for order in inbox {
                 order.before.into_iter().for_each(Spare::cut);
-                if outbox.send(connect(&config)).is_err() {
+                if outbox.send(connect(&config, order.most)).is_err() {
                     return;
                 }
                 order.arrivals.add(order.disk);
@@ -175,17 +179,19 @@ impl Connector {
         Ok(Connector { orders, results })
     }
 
-    /// Orders connections, once those `before` are broken off. The disk with this index of the loop
-    /// is called when there is a result.
+    /// Orders up to `most` connections, once those `before` are broken off. The disk with this index
+    /// of the loop is called when there is a result.
     pub(super) fn order(
         &self,
         before: Vec<Spare>,
+        most: usize,
         disk: u32,
         arrivals: &Arc<Arrivals>,
         wake: &Arc<Wake>,
     ) {
         let order = Order {
             before,
+            most,
             disk,
             arrivals: arrivals.clone(),
             wake: wake.clone(),
@@ -200,18 +206,18 @@ impl Connector {
     }
 }
 
-/// Connects to a server and opens the export, on several connections if that is wanted and the
-/// server shares its cache between them. Blocks.
+/// Connects to a server and opens the export, on several connections, at most `most`, if that is
+/// wanted and the server shares its cache between them. Blocks.
 ///
 /// # Errors
 /// Fails if no server is there, or it does not serve the export, or it is this daemon, or TLS is
 /// required and one side refuses the other. Of connections behind the first one, as many are made
 /// as there can be.
-pub(super) fn connect(config: &NbdConfig) -> Result<Connected, ConnectError> {
+pub(super) fn connect(config: &NbdConfig, most: usize) -> Result<Connected, ConnectError> {
     let file = socket_file(config);
     let first = connect_once(config, None)?;
     let (negotiated, address) = (first.negotiated, first.address);
-    let wanted = config.connections as usize;
+    let wanted = most.min(config.connections as usize);
     let mut all = Connected {
         sockets: vec![(first.socket, first.spare)],
         negotiated,
@@ -223,7 +229,13 @@ pub(super) fn connect(config: &NbdConfig) -> Result<Connected, ConnectError> {
         all.fewer = Some(what.to_owned());
         return Ok(all);
     }
+    let end = Instant::now() + MORE_WITHIN;
     while all.sockets.len() < wanted {
+        if end <= Instant::now() {
+            let seconds = MORE_WITHIN.as_secs();
+            all.fewer = Some(format!("further ones were not opened within {seconds} s"));
+            break;
+        }
         match connect_once(config, address) {
             Ok(next) if next.negotiated == all.negotiated => {
                 all.sockets.push((next.socket, next.spare));

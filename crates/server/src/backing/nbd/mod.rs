@@ -163,10 +163,11 @@ impl NbdBacking {
             let other = || unfit("another disk of this daemon has it, and writes to it".to_owned());
             Some(Claim::new(&nbd.uri).ok_or_else(other)?)
         };
-        let connected = connector::connect(nbd).map_err(|source| OpenError::Server {
-            uri: uri.clone(),
-            source: Box::new(source),
-        })?;
+        let connected =
+            connector::connect(nbd, usize::MAX).map_err(|source| OpenError::Server {
+                uri: uri.clone(),
+                source: Box::new(source),
+            })?;
         let needs = Needs::new(config, &connected.negotiated).map_err(unfit)?;
         let connections = connected.sockets.len();
         connected.log_fewer(&uri);
@@ -252,8 +253,14 @@ impl NbdBacking {
             Link::Waiting(until) if port.now < until => {}
             Link::Idle | Link::Waiting(_) => {
                 let before = std::mem::take(&mut self.broken);
+                // The last flush has little time, and needs no more than one.
+                let most = if self.closing.is_some() {
+                    1
+                } else {
+                    usize::MAX
+                };
                 self.connector
-                    .order(before, port.disk, &ios.arrivals, port.wake);
+                    .order(before, most, port.disk, &ios.arrivals, port.wake);
                 self.link = Link::Connecting;
             }
             _ => {}

@@ -62,9 +62,8 @@ fn place_all(cluster: &mut Cluster<'_>, jobs: &[Job], dry_run: bool, out: Output
             refreshed = Instant::now();
         }
         let answer = place(cluster, job, dry_run).inspect_err(|_| {
-            let left = jobs.len() as u64 - done;
             tell(format!(
-                "stopped at job {done} of {}: {left} later ones were not placed, run them again",
+                "stopped at job {done} of {}; those after it were not placed: run them again",
                 jobs.len()
             ));
         })?;
