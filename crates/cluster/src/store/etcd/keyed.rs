@@ -20,8 +20,9 @@ const PATH_OPERATIONS: usize = 128;
 /// Hosts of a commit that are compared one by one, in three comparisons each: as many as leave room
 /// for two levels of 64 operations.
 const FENCED_HOSTS: usize = 20;
-/// Hosts of a commit whose existence is compared one by one, which leaves at least 2,500 operations.
-/// Of more of them, which only a session with that many waiting transfers has, the folder is.
+/// Hosts of a commit whose existence is compared one by one, which leaves at least 2,500
+/// operations. Of more of them, which only a session with that many waiting transfers has, the
+/// folder is.
 const CONCERNED_HOSTS: usize = 100;
 /// Bytes of a commit's keys and values. etcd refuses requests above 1.5 MiB by default
 /// (`--max-request-bytes`); the rest is for what each operation adds.

@@ -416,6 +416,34 @@ fn to_start(name: &str) -> Change {
     }
 }
 
+/// Returns the recorded starts of a cluster, by host and transfer.
+fn recorded(server: &Server, prefix: &str) -> Vec<String> {
+    let folder = format!("{prefix}starts/");
+    let shown = server.etcdctl(&["get", "--prefix", &folder, "--keys-only"]);
+    let keys = shown.lines().filter_map(|line| line.strip_prefix(&folder));
+    keys.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_start_is_recorded_also_for_a_host_that_the_commit_defines() {
+    if !is_installed() {
+        return;
+    }
+    let (server, store, options) = cluster();
+    let prefix = options.prefix.clone();
+    let daemon = Daemon::start(options, "new");
+    daemon.await_state(MembershipState::Joined);
+    let revision = snapshot(&store).revision;
+    let changes = [host("new"), to_start("x"), place("x", "new")];
+    let revision = store.commit(revision, &changes).expect("stored");
+    assert_eq!(recorded(&server, &prefix), ["new/x"]);
+    let delete = [Change::DeleteTransfer("x".to_owned())];
+    let removed = store.commit_unless_begun(revision, &delete, "x");
+    removed.expect("it has not begun");
+    assert_eq!(recorded(&server, &prefix), [""; 0]);
+    daemon.thread.leave();
+}
+
 #[test]
 fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
     if !is_installed() {
@@ -423,12 +451,7 @@ fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
     }
     let (server, store, options) = cluster();
     let prefix = options.prefix.clone();
-    let starts = || {
-        let folder = format!("{prefix}starts/");
-        let shown = server.etcdctl(&["get", "--prefix", &folder, "--keys-only"]);
-        let keys = shown.lines().filter_map(|line| line.strip_prefix(&folder));
-        keys.map(str::to_owned).collect::<Vec<_>>()
-    };
+    let starts = || recorded(&server, &prefix);
     let commit = |changes: &[Change]| {
         let revision = snapshot(&store).revision;
         store.commit(revision, changes).expect("stored");
@@ -436,18 +459,8 @@ fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
     // The daemon of this host has never joined: nobody would look.
     commit(&[to_start("before"), place("before", "a")]);
     assert_eq!(starts(), [""; 0]);
-    let daemon = Daemon::start(options.clone(), "a");
+    let daemon = Daemon::start(options, "a");
     daemon.await_state(MembershipState::Joined);
-    // A host that is defined in the commit that places on it has a daemon, too.
-    let other = Daemon::start(options, "new");
-    other.await_state(MembershipState::Joined);
-    commit(&[host("new"), to_start("first"), place("first", "new")]);
-    assert_eq!(starts(), ["new/first"]);
-    let revision = snapshot(&store).revision;
-    let delete = [Change::DeleteTransfer("first".to_owned())];
-    (store.commit_unless_begun(revision, &delete, "first")).expect("it has not begun");
-    other.thread.leave();
-    assert_eq!(starts(), [""; 0]);
     let mut asked = daemon.membership.take_starts().expect("the first");
     commit(&[transfer("quiet"), place("quiet", "a")]);
     commit(&[to_start("ends"), place("ends", "a")]);

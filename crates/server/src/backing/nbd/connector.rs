@@ -179,8 +179,8 @@ impl Connector {
         Ok(Connector { orders, results })
     }
 
-    /// Orders up to `most` connections, once those `before` are broken off. The disk with this index
-    /// of the loop is called when there is a result.
+    /// Orders up to `most` connections, once those `before` are broken off. The disk with this
+    /// index of the loop is called when there is a result.
     pub(super) fn order(
         &self,
         before: Vec<Spare>,

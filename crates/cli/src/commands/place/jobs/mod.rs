@@ -84,8 +84,8 @@ fn place_all(cluster: &mut Cluster<'_>, jobs: &[Job], dry_run: bool, out: Output
     }
 }
 
-/// Places a job; again for up to 30 s if other writers are faster. A refusal is decided on the state
-/// of now.
+/// Places a job; again for up to 30 s if other writers are faster. A refusal is decided on the
+/// state of now.
 fn place(cluster: &mut Cluster<'_>, job: &Job, dry_run: bool) -> Result<Answer> {
     let end = Instant::now() + session::RETRY_LIMIT;
     let mut pause = session::FIRST_PAUSE;
