@@ -14,7 +14,7 @@ pub trait Named {
 /// Every operation on one record takes logarithmic time.
 ///
 /// Tables are equal if they have equal records in the same order. Positions may differ: those of a
-/// clone, and of tables that were changed by [`Table::adopt`], are comparable with the original's.
+/// clone, and of tables that took over records of another one, are comparable with the original's.
 #[derive(Clone)]
 pub struct Table<T> {
     records: BTreeMap<u64, T>,
