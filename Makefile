@@ -121,7 +121,7 @@ fuzz-long: ## Fuzz each target, or TARGET=name, for half an hour, two at a time
 torture: build ## Torture engine and placement under faults: 5000 seeds, or ARGS="--minutes 60"
 	@$(TIDEGATE) torture $(or $(ARGS),--seeds 5000)
 	@TIDEGATE_TORTURE_SEEDS=$${TIDEGATE_TORTURE_SEEDS:-5000} \
-	  cargo test --locked --workspace --features tidegate/cluster --quiet --lib store::etcd::torture -- --quiet
+	  cargo test --locked --workspace --features tidegate/cluster --lib store::etcd::torture -- --quiet
 
 .PHONY: culprits
 culprits: ## Plant culprits on all devices under many policies: is the right one named in 95 % of the windows?

@@ -19,6 +19,7 @@ impl Touched {
     }
 
     /// Returns whether nothing was changed.
+    #[cfg(feature = "etcd")]
     pub(crate) fn is_empty(&self) -> bool {
         !self.everything && self.transfers.is_empty() && self.hosts.is_empty()
     }
