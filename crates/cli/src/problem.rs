@@ -241,7 +241,7 @@ pub(crate) fn for_api(error: &anyhow::Error) -> ApiProblem {
 
 /// Returns the text of an error: message, causes, place and help.
 pub(crate) fn text(error: &anyhow::Error) -> String {
-    // It may be behind a context, whose text leaves out place and help.
+    // A problem may be behind a context, whose text leaves out place and help.
     if let Some(problem) = error.downcast_ref::<Problem>() {
         return format!("{problem}\n");
     }

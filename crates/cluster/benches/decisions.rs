@@ -153,7 +153,7 @@ fn settle(cluster: &mut Cluster<'_>, saved: Result<(), Error>, now: Nanos) {
         Err(Error::Store(StoreError::OutcomeUnknown(_))) => {
             cluster.refresh(now).expect("the store is back");
         }
-        Err(error) => panic!("nobody else writes: {error}"),
+        Err(error) => panic!("no other writer: {error}"),
     }
 }
 
@@ -173,7 +173,7 @@ fn measure(name: &str, store: &dyn ClusterStore, decisions: usize) {
         read_only: false,
     };
     let mut cluster = Cluster::open(session, |_| Ok::<_, Error>(())).expect("opens");
-    cluster.refresh(BEGIN).expect("nobody else writes");
+    cluster.refresh(BEGIN).expect("no other writer");
     println!(
         "{name}: opened in {:.0} ms",
         begun.elapsed().as_secs_f64() * 1e3

@@ -585,7 +585,7 @@ impl<S: MemberSource> Member<S> {
         if let Some(start) = begun
             && let Err(error) = store.delete_start(&start).await
         {
-            // It is found again, and that the transfer has begun.
+            // The next look finds the record, and that the transfer has begun.
             tracing::debug!(vm, "the record of its start stays: {error}");
         }
         lost

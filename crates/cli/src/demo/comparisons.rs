@@ -67,7 +67,7 @@ pub(super) enum Arrivals {
     },
 }
 
-/// Requests of an open loop outstanding, so many that it stays open: the most of a workload.
+/// Outstanding requests of an open loop, enough for it to stay open: the most of a workload.
 const OPEN_LOOP_DEPTH: u32 = 1 << 16;
 
 impl Behaviour {

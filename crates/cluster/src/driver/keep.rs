@@ -84,8 +84,8 @@ impl Cluster<'_> {
         self.touched = Touched::default();
         self.touched.everything = self.has_daemons();
         self.is_stale = false;
-        // What waits may have room now, and no later decision would say so: the rates that are
-        // compared from then on are those of today.
+        // Waiting transfers may have room now, and no later decision would say so: later ones
+        // compare with the rates of today.
         if is_resumed {
             self.pcos.retry_all(now);
         } else {

@@ -133,7 +133,7 @@ impl Testbed {
     }
 }
 
-/// Returns true if a host's device, as the control API has it, hears so many other hosts.
+/// Returns true if a host's device, as the control API shows it, hears this number of other hosts.
 fn hears(device: &Value, peers: usize) -> Result<bool> {
     let device: DeviceView = read(device.clone())?;
     let live = device.exchange.map_or(0, |exchange| {
@@ -146,7 +146,7 @@ fn hears(device: &Value, peers: usize) -> Result<bool> {
 /// Polls until there is a value.
 ///
 /// # Errors
-/// Those of `condition`, if there is none in time, or if `stop` is set.
+/// If `condition` fails or does not come true in time, or if `stop` is set.
 fn await_condition<T>(
     what: &str,
     stop: &AtomicBool,

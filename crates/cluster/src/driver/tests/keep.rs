@@ -18,7 +18,7 @@ fn keep<'a>(
         read_only: false,
     };
     let mut cluster = Cluster::open(session, |_| Ok::<_, Error>(())).expect("opens");
-    cluster.refresh(now).expect("nobody else writes");
+    cluster.refresh(now).expect("no other writer");
     cluster
 }
 
@@ -141,7 +141,9 @@ fn a_host_that_was_closed_for_one_request_is_open_for_the_next() {
         let mut notify = |_| {};
         let mut cluster = keep(&fixture.store, &fixture.daemons, &mut notify, fixture.now);
         cluster.session.read_only = is_dry_run;
-        cluster.only_where_served("nobody").expect_err("no such VM");
+        cluster
+            .only_where_served("unknown")
+            .expect_err("no such VM");
         cluster.only_where_served("x").expect("by a");
         cluster.request("x", request(60, 10), true);
         cluster.save().expect("writes, unless it is a dry run");

@@ -24,7 +24,7 @@ fn a_start_without_an_answer_is_left_to_a_daemon_that_has_joined() {
         why: "the daemon closed the connection".to_owned(),
     };
     assert_eq!(events, [left]);
-    // Of one that has never joined nothing is recorded, so the placement must go.
+    // A daemon that has never joined has no recorded start, so the placement must go.
     let declared = published(BTreeMap::new());
     let refused = declared.try_place(&daemons, "y", 1, &mut |_| {});
     assert!(matches!(refused, Err(Error::Daemon(_))), "{refused:?}");

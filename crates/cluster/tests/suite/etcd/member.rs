@@ -456,7 +456,7 @@ fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
         let revision = snapshot(&store).revision;
         store.commit(revision, changes).expect("stored");
     };
-    // The daemon of this host has never joined: nobody would look.
+    // The daemon of this host has never joined, so nothing is recorded for it.
     commit(&[to_start("before"), place("before", "a")]);
     assert_eq!(starts(), [""; 0]);
     let daemon = Daemon::start(options, "a");
@@ -466,7 +466,7 @@ fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
     commit(&[to_start("ends"), place("ends", "a")]);
     commit(&[Change::DeleteTransfer("ends".to_owned())]);
     commit(&[to_start("x"), place("x", "a")]);
-    // Of a placement that has ended without its start, and of a host whose name goes on.
+    // Records of a placement that has ended, and of a host whose name begins with this one's.
     let value = |host: &str| {
         format!(r#"{{"schema":1,"host":"{host}","begun_ns":9,"bytes":1,"deadline_ns":1,"#,)
             + r#""reserved_bytes_per_s":0,"device":null}"#

@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
             ask: DaemonSelection::All,
             read_only: false,
         };
-        // It may fail as any call, and is tried again with the next step.
+        // The call may fail as any other, and is tried again with the next step.
         self.placers[placer] = Cluster::open(session, |_| Ok::<_, Error>(())).ok();
     }
 
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
         let saved = cluster.save();
         match &saved {
             Ok(()) if !matches!(outcome, Outcome::Refused(_)) => drop(self.stored.insert(name)),
-            // Whether it was stored is seen later.
+            // A later load shows if it was stored.
             Err(Error::Store(StoreError::OutcomeUnknown(_) | StoreError::Backend(_))) => {
                 self.open_ended.insert(name);
             }
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
             text.is_some_and(|text| text.contains(&format!("\"host\":\"{name}\"")))
         });
         let Some(value) = etcd.keys.get(&key).and_then(|pair| pair.value.clone()) else {
-            // It is there again.
+            // The transfer is stored again.
             etcd.write(&std::mem::take(&mut self.gone));
             return;
         };
