@@ -7,6 +7,11 @@
 //! 99th percentile of 2 ms. Where promises do not fit, or costs are not known, no depth keeps every
 //! bound in the worst case. So the worst case is where the depth begins. It grows while requests
 //! use little of their bounds, and falls before they use them up.
+//!
+//! In a second without a request that has a bound nobody waits for what is in flight. Before the
+//! first such request the depth is the configured one, and the worst case's from its answer on.
+//! Later it doubles in each of these seconds: a VM with a request now and then sees each depth
+//! before the next larger one.
 
 use crate::attainment::BoundUse;
 
@@ -34,6 +39,8 @@ pub(super) enum Span {
     Part,
     /// Second, with its last part.
     Second,
+    /// Second in which no request with a latency bound was answered, and none waits.
+    IdleSecond,
 }
 
 /// Depths between which latencies decide.
@@ -51,11 +58,25 @@ pub(super) struct DepthRange {
     pub(super) guaranteed: bool,
 }
 
+/// Knowledge of requests with a latency bound: has one come?
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Asked {
+    /// Not known yet: no second has ended.
+    #[default]
+    Unknown,
+    /// None has.
+    NotYet,
+    /// One has, and more may come at any time.
+    Yes,
+}
+
 /// Largest queue depth by measured latencies.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct MeasuredDepth {
     /// Largest depth; `None`: nothing was measured.
     depth: Option<u32>,
+    /// Until a request with a bound has come, the depth is the configured one.
+    asked: Asked,
     /// Requests since the depth changed.
     seen: BoundUse,
     /// Requests of this second.
@@ -72,12 +93,22 @@ impl MeasuredDepth {
     /// Returns the largest depth: `start` of the range until something was measured, and never
     /// below its `least`, which may have risen since.
     pub(super) fn depth(&self, range: DepthRange) -> u32 {
+        if self.asked == Asked::NotYet {
+            return range.most;
+        }
         self.depth.unwrap_or(range.start).max(range.least)
     }
 
     /// Forgets what was measured. Returns whether there was anything.
     pub(super) fn reset(&mut self) -> bool {
-        core::mem::take(self).depth.is_some()
+        let before = core::mem::take(self);
+        before.asked == Asked::NotYet || before.depth.is_some()
+    }
+
+    /// Returns whether a second ends, given the answers since the last call, in which no request
+    /// with a bound was answered.
+    pub(super) fn is_unanswered_second(&self, last: BoundUse) -> bool {
+        self.second.answered == 0 && last.answered == 0
     }
 
     /// Takes the requests answered since the last call, and updates the depth. `ended`: what ends
@@ -101,6 +132,15 @@ impl MeasuredDepth {
             last.nearly_late.max(last.over_half) <= last.answered,
             "more requests were slow than were answered: {last:?}"
         );
+        if self.asked != Asked::Yes {
+            let before = self.depth(range);
+            self.asked = self.asked_after(last, ended, range);
+            let now = self.depth(range);
+            // The first requests met the queue of before: they tell nothing of another.
+            if self.asked != Asked::Yes || now != before {
+                return now != before;
+            }
+        }
         let depth = self.depth(range);
         self.seen.add(last);
         self.second.add(last);
@@ -110,12 +150,14 @@ impl MeasuredDepth {
             // A shallower queue says nothing about this one.
             self.seen = BoundUse::default();
             depth
-        } else if ended == Span::Second {
-            self.grown(depth, last, range).min(most)
         } else {
-            depth
+            match ended {
+                Span::Part => depth,
+                Span::Second => self.grown(depth, last, range).min(most),
+                Span::IdleSecond => self.larger(depth, true, range).min(most),
+            }
         };
-        if ended == Span::Second {
+        if ended != Span::Part {
             (self.second, self.fell) = (BoundUse::default(), false);
             self.hold = self.hold.saturating_sub(1);
             if range.guaranteed && self.hold == 0 {
@@ -130,6 +172,17 @@ impl MeasuredDepth {
         next != depth
     }
 
+    /// Returns whether a request with a bound has come, where none had before.
+    fn asked_after(&self, last: BoundUse, ended: Span, range: DepthRange) -> Asked {
+        // Where the worst case allows every depth, nobody looked for requests that wait.
+        let one_waits = ended == Span::Second && range.start < range.most;
+        match ended {
+            _ if last.answered > 0 || one_waits => Asked::Yes,
+            Span::IdleSecond => Asked::NotYet,
+            Span::Part | Span::Second => self.asked,
+        }
+    }
+
     /// Returns whether requests are about to be late: by those since the last call, or by those of
     /// a second that ends. Once a second, since later answers are to requests from before.
     fn is_too_deep(&self, last: BoundUse, ended: Span, range: DepthRange) -> bool {
@@ -142,7 +195,7 @@ impl MeasuredDepth {
         let second = self.second;
         let is_second_late = is_more_than_one_in_hundred(second.nearly_late, second.answered)
             || (range.guaranteed && last.vms_nearly_late > 0);
-        are_many_late || (ended == Span::Second && is_second_late)
+        are_many_late || (ended != Span::Part && is_second_late)
     }
 
     /// Returns the depth below `in_force`, with which requests were about to be late.
@@ -179,6 +232,12 @@ impl MeasuredDepth {
         }
         let is_quick = !is_more_than_one_in_hundred(seen.over_quarter, seen.answered)
             && !by_vms(last.vms_over_quarter);
+        self.larger(depth, is_quick, range)
+    }
+
+    /// Returns a depth that is larger than `depth`: twice that if `is_quick`, unless requests were
+    /// about to be late with it, or otherwise an eighth more.
+    fn larger(&self, depth: u32, is_quick: bool, range: DepthRange) -> u32 {
         let may_double = self.too_deep.is_none_or(|too_deep| depth * 2 < too_deep);
         let next = if is_quick && may_double {
             depth * 2
@@ -262,6 +321,71 @@ mod tests {
         let few = measured.update(quick(9), Span::Second, 4, from(1));
         assert!(!few, "requests beside a shallower queue do not count");
         assert_eq!(quick_seconds(&mut measured, 4, from(1)), [8, 16, 32, 32]);
+    }
+
+    #[test]
+    fn before_the_first_request_with_a_bound_the_depth_is_the_configured_one() {
+        let nothing = BoundUse::default();
+        let mut measured = MeasuredDepth::default();
+        let range = guaranteed(1);
+        assert!(!measured.update(nothing, Span::Part, 1, range));
+        assert!(measured.update(nothing, Span::IdleSecond, 1, range));
+        assert_eq!(measured.depth(range), 32);
+        assert!(!measured.update(nothing, Span::Part, 32, range));
+        assert!(!measured.update(nothing, Span::IdleSecond, 32, range));
+        assert_eq!(measured.depth(range), 32);
+        // The first answers lower it, whatever they say of the deeper queue.
+        assert!(measured.update(hundred(100, 100), Span::Part, 32, range));
+        assert_eq!(measured.depth(range), 1);
+        let doubled = measured.update(quick(100), Span::Second, 1, range);
+        assert!(doubled, "as if the deeper queue had never been");
+        assert_eq!(measured.depth(range), 2);
+    }
+
+    #[test]
+    fn a_first_request_that_waits_lowers_the_depth_at_the_end_of_its_second() {
+        let nothing = BoundUse::default();
+        let mut measured = MeasuredDepth::default();
+        let range = from(4);
+        measured.update(nothing, Span::IdleSecond, 4, range);
+        assert_eq!(measured.depth(range), 32);
+        assert!(measured.update(nothing, Span::Second, 32, range));
+        assert_eq!(measured.depth(range), 4);
+        // Requests have come: the next one may meet at most twice the depth that others left.
+        measured.update(nothing, Span::IdleSecond, 4, range);
+        assert_eq!(measured.depth(range), 8);
+        assert!(measured.reset());
+        measured.update(nothing, Span::IdleSecond, 4, range);
+        assert!(measured.reset(), "the depth was another one");
+        assert_eq!(measured.depth(range), 4);
+    }
+
+    #[test]
+    fn the_depth_doubles_in_seconds_without_a_request_up_to_one_that_was_too_deep() {
+        let nothing = BoundUse::default();
+        let mut measured = MeasuredDepth::default();
+        let range = guaranteed(1);
+        measured.update(quick(1), Span::Second, 1, range);
+        let idle = |measured: &mut MeasuredDepth| {
+            let depth = measured.depth(range);
+            measured.update(nothing, Span::IdleSecond, depth, range);
+            measured.depth(range)
+        };
+        assert_eq!([(); 3].map(|()| idle(&mut measured)), [2, 4, 8]);
+        // A request now and then is late beside eight others.
+        let late = BoundUse {
+            answered: 1,
+            over_quarter: 1,
+            over_half: 1,
+            nearly_late: 1,
+            vms_over_quarter: 1,
+            vms_over_half: 1,
+            vms_nearly_late: 1,
+            ..nothing
+        };
+        assert!(measured.update(late, Span::Second, 8, range));
+        let held = [(); 100].map(|()| idle(&mut measured));
+        assert_eq!(held.iter().max(), Some(&6), "three quarters");
     }
 
     #[test]

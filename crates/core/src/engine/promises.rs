@@ -234,6 +234,12 @@ impl Promises {
             return;
         };
         let range = self.depth_range(view);
+        // Visits all VMs, so it is asked only where the answer may change the depth.
+        let is_idle = ended == Span::Second
+            && self.measured.is_unanswered_second(used)
+            && range.start < range.most
+            && !is_bounded_request_waiting(view);
+        let ended = if is_idle { Span::IdleSecond } else { ended };
         if self.measured.update(used, ended, in_force, range) {
             self.set_bound(view, control);
         }
@@ -329,6 +335,12 @@ impl Promises {
         }
         true
     }
+}
+
+/// Returns whether a VM with a latency bound has a request inside the engine.
+fn is_bounded_request_waiting(view: &View) -> bool {
+    view.vms()
+        .any(|vm| view.objective(vm).latency.is_some() && view.requests(vm) > 0)
 }
 
 /// Costs for the check, and true if they were learnt; `None`: not known well enough.

@@ -391,6 +391,32 @@ fn short_latencies_deepen_the_queue_beyond_the_worst_case() {
 }
 
 #[test]
+fn a_bounded_vm_whose_guest_is_off_costs_others_nothing() {
+    let throughput = |latency| {
+        let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
+        let mut lab = adapting(&entry, 32, true);
+        let mut device = lab.driver.engine.device_mut();
+        device.set_max_io_shared(MaxIoShared::Auto);
+        give_profile(&mut lab);
+        lab.guest(&Objective::default(), reads(32, 4 * KIB));
+        let promised = Objective {
+            latency,
+            ..reads_within(Nanos::from_millis(10))
+        };
+        lab.guest(&promised, reads(0, 4 * KIB));
+        lab.seconds(2);
+        (lab.seconds(2)[0].bytes, lab)
+    };
+    let (without, _) = throughput(None);
+    let (beside, lab) = throughput(Some(Nanos::from_millis(10)));
+    let depth = lab.driver.engine.device().adapted_depth();
+    assert!(
+        beside * 100 >= without * 97,
+        "{beside} of {without}: {depth:?}"
+    );
+}
+
+#[test]
 fn promises_are_known_once_costs_are_learnt() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let mut lab = adapting(&entry, 32, true);
