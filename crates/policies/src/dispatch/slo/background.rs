@@ -7,9 +7,12 @@
 //!   windows of 100 ms    | without | with | with | with | without | with | ...
 //!                             |       |
 //!                             +--> did VMs have 3 % less, or was a promise late?
-//!                                  yes: half the rate      no: 1 % of the device more
+//!                                  yes: half the rate      no: 1 % of the device more,
+//!                                                              or half more until the first yes
 //! ```
 //!
+//! - Until VMs have lost by it for the first time, the rate grows by half: a device with room to
+//!   spare is used within two seconds, not ten. VMs with another load begin anew.
 //! - VMs' work varies from window to window by itself, so less work in one window counts as lost
 //!   only beyond what windows without the background vary by; otherwise on average.
 //! - The rate is in the device's time. Where costs are not in device time, the most work done in a
@@ -83,6 +86,8 @@ pub(super) struct BackgroundRate {
     wanted: bool,
     /// A promise was late in this window.
     late: bool,
+    /// VMs have lost by the background under their present load, so that the rate grows by steps.
+    was_lost: bool,
 }
 
 impl BackgroundRate {
@@ -105,6 +110,7 @@ impl BackgroundRate {
             window_cost: 0,
             wanted: false,
             late: false,
+            was_lost: false,
         }
     }
 
@@ -150,6 +156,7 @@ impl BackgroundRate {
     fn forget_work(&mut self) {
         self.vm_work_without = WindowWork::default();
         self.vm_work_with = WindowWork::default();
+        self.was_lost = false;
     }
 
     /// Records the start of an I/O of a VM, with its cost.
@@ -225,8 +232,9 @@ impl BackgroundRate {
     /// Ends a window, adapts the rate if the window was a whole one, and begins the next.
     #[cold]
     fn close(&mut self, now: Nanos) {
-        // A window that was closed late spans other loads than one of 100 ms.
-        let is_whole = now.since(self.window_end) < WINDOW;
+        // A window that was closed late spans other loads than one of 100 ms, and there is none
+        // before the first.
+        let is_whole = self.window_end > Nanos::ZERO && now.since(self.window_end) < WINDOW;
         // Decays, so that a device that became slower is not measured by its past for ever.
         self.window_work_max =
             (self.window_work_max - self.window_work_max / 64).max(self.all_work);
@@ -258,8 +266,10 @@ impl BackgroundRate {
             self.rate = (self.rate / 2).max(RATE_MIN_PPM);
             // Work beside the rate of before says nothing about the one from now on.
             self.vm_work_with = WindowWork::default();
+            self.was_lost = true;
         } else if self.vm_work_with.is_average() {
-            self.rate = (self.rate + RATE_STEP_PPM).min(WHOLE_PPM);
+            let step = if self.was_lost { 0 } else { self.rate / 2 };
+            self.rate = (self.rate + step.max(RATE_STEP_PPM)).min(WHOLE_PPM);
         }
     }
 
@@ -350,6 +360,29 @@ mod tests {
         let rates = rates(200, |_, _| 500_000);
         assert!(rates.windows(2).all(|pair| pair[0] <= pair[1]));
         assert!(rates[199] >= 900_000, "{}", rates[199]);
+    }
+
+    #[test]
+    fn a_device_with_room_to_spare_is_the_backgrounds_within_two_seconds() {
+        let rates = rates(20, |_, _| 100_000);
+        assert!(rates[19] >= 900_000, "{rates:?}");
+    }
+
+    #[test]
+    fn once_vms_lost_by_it_the_rate_grows_by_steps() {
+        // Less than 10 %, so no other load, which would begin anew.
+        let rates = rates(120, |window, _| match window {
+            40..43 => 500_000,
+            _ => 540_000,
+        });
+        let largest = *rates[..40].iter().max().expect("windows");
+        let halved = rates[40..].iter().position(|&rate| rate < largest);
+        let halved = 40 + halved.unwrap_or_else(|| panic!("{rates:?}"));
+        let grown = rates[halved..].windows(2);
+        let steps = grown.filter(|pair| pair[1] > pair[0]);
+        let steps: Vec<u64> = steps.map(|pair| pair[1] - pair[0]).collect();
+        assert!(!steps.is_empty(), "{rates:?}");
+        assert!(steps.iter().all(|&step| step == RATE_STEP_PPM), "{rates:?}");
     }
 
     #[test]
