@@ -64,9 +64,9 @@ enum Asked {
     /// Not known yet: no second has ended.
     #[default]
     Unknown,
-    /// None has.
+    /// No request with a bound has come.
     NotYet,
-    /// One has, and more may come at any time.
+    /// Requests with a bound have come, and more may come at any time.
     Yes,
 }
 
