@@ -8,10 +8,10 @@
 //! bound in the worst case. So the worst case is where the depth begins. It grows while requests
 //! use little of their bounds, and falls before they use them up.
 //!
-//! In a second without a request that has a bound nobody waits for what is in flight. Before the
-//! first such request the depth is the configured one, and the worst case's from its answer on.
-//! Later it doubles in each of these seconds: a VM with a request now and then sees each depth
-//! before the next larger one.
+//! In a second without a request that has a bound, no bound is at risk. Before the first such
+//! request the depth is the configured one, and that of the worst case from its answer on. Later it
+//! doubles in each of these seconds: a VM with a request now and then meets each depth before the
+//! next larger one.
 
 use crate::attainment::BoundUse;
 
@@ -66,6 +66,9 @@ enum Asked {
     Unknown,
     /// No request with a bound has come.
     NotYet,
+    /// The first ones have come in this second. Those that were sent beside the deeper queue of
+    /// before are among its answers, so the second tells nothing of the depth in force.
+    InThisSecond,
     /// Requests with a bound have come, and more may come at any time.
     Yes,
 }
@@ -134,11 +137,10 @@ impl MeasuredDepth {
         );
         if self.asked != Asked::Yes {
             let before = self.depth(range);
-            self.asked = self.asked_after(last, ended, range);
-            let now = self.depth(range);
-            // The first requests met the queue of before: they tell nothing of another.
-            if self.asked != Asked::Yes || now != before {
-                return now != before;
+            let asked = self.asked_after(last, ended, range);
+            let asked_before = core::mem::replace(&mut self.asked, asked);
+            if asked != Asked::Yes || asked_before == Asked::InThisSecond {
+                return self.depth(range) != before;
             }
         }
         let depth = self.depth(range);
@@ -172,14 +174,17 @@ impl MeasuredDepth {
         next != depth
     }
 
-    /// Returns whether a request with a bound has come, where none had before.
+    /// Returns whether a request with a bound has come, until one has and its second has ended.
     fn asked_after(&self, last: BoundUse, ended: Span, range: DepthRange) -> Asked {
-        // Where the worst case allows every depth, nobody looked for requests that wait.
+        // Where the worst case allows every depth, seconds are not told from idle ones.
         let one_waits = ended == Span::Second && range.start < range.most;
-        match ended {
-            _ if last.answered > 0 || one_waits => Asked::Yes,
-            Span::IdleSecond => Asked::NotYet,
-            Span::Part | Span::Second => self.asked,
+        let has_come = last.answered > 0 || one_waits;
+        match self.asked {
+            Asked::NotYet if has_come && range.start < range.most => Asked::InThisSecond,
+            Asked::Unknown | Asked::NotYet if has_come => Asked::Yes,
+            Asked::Unknown | Asked::NotYet if ended == Span::IdleSecond => Asked::NotYet,
+            Asked::InThisSecond if ended != Span::Part => Asked::Yes,
+            asked => asked,
         }
     }
 
@@ -334,12 +339,19 @@ mod tests {
         assert!(!measured.update(nothing, Span::Part, 32, range));
         assert!(!measured.update(nothing, Span::IdleSecond, 32, range));
         assert_eq!(measured.depth(range), 32);
-        // The first answers lower it, whatever they say of the deeper queue.
-        assert!(measured.update(hundred(100, 100), Span::Part, 32, range));
+        // The first answers lower it. What they and others of their second took is the deeper
+        // queue's: as a warning it would hold the depth down for minutes.
+        let late = BoundUse {
+            vms_over_quarter: 1,
+            vms_over_half: 1,
+            vms_nearly_late: 1,
+            ..hundred(100, 100)
+        };
+        assert!(measured.update(late, Span::Part, 32, range));
         assert_eq!(measured.depth(range), 1);
-        let doubled = measured.update(quick(100), Span::Second, 1, range);
-        assert!(doubled, "as if the deeper queue had never been");
-        assert_eq!(measured.depth(range), 2);
+        assert!(!measured.update(late, Span::Part, 1, range));
+        assert!(!measured.update(late, Span::Second, 1, range));
+        assert_eq!(quick_seconds(&mut measured, 4, range), [2, 4, 8, 16]);
     }
 
     #[test]
@@ -351,7 +363,8 @@ mod tests {
         assert_eq!(measured.depth(range), 32);
         assert!(measured.update(nothing, Span::Second, 32, range));
         assert_eq!(measured.depth(range), 4);
-        // Requests have come: the next one may meet at most twice the depth that others left.
+        // Once its second is over, the next request may meet twice the depth at most.
+        measured.update(nothing, Span::Second, 4, range);
         measured.update(nothing, Span::IdleSecond, 4, range);
         assert_eq!(measured.depth(range), 8);
         assert!(measured.reset());
