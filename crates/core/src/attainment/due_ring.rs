@@ -75,7 +75,7 @@ impl DueRing {
 
     /// Counts a request that is due at a time. Returns `false` for one beyond the ring, which is
     /// not counted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_at(&mut self, at: Nanos) -> bool {
         if self.is_running(at) {
             let place = self.running as usize % RING_SECONDS;
@@ -101,7 +101,7 @@ impl DueRing {
     }
 
     /// Counts the answer to a counted request that was due at a time.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer_at(&mut self, at: Nanos, in_time: bool) {
         if in_time && self.is_running(at) {
             self.open[self.running as usize % RING_SECONDS] -= 1;
@@ -208,7 +208,7 @@ impl Due {
     }
 
     /// Counts the answer. Returns by how much it is late.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer(self, ring: &mut DueRing, now: Nanos) -> Nanos {
         let late = now.since(self.time());
         if self.is_counted() {

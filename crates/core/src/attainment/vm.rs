@@ -119,7 +119,7 @@ impl VmAttainment {
     }
 
     /// Closes the seconds before `now`, if there are any.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pass(
         &mut self,
         now: Nanos,
