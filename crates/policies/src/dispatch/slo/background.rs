@@ -13,14 +13,15 @@
 //!
 //! - Until VMs have lost by it for the first time, the rate grows by half: a device with room to
 //!   spare is used within two seconds, not ten. VMs with another load begin anew.
-//! - VMs' work varies from window to window by itself, so less work in one window counts as lost
-//!   only beyond what windows without the background vary by; otherwise on average.
+//! - VMs' work varies from window to window by itself, and their load changes. So the windows with
+//!   the background are compared with the two without it around them, and on average over these
+//!   comparisons; a single window counts as lost only beyond what the comparisons vary by.
 //! - The rate is in the device's time. Where costs are not in device time, the most work done in a
 //!   window so far stands for a whole window.
 //! - A window in which no background process waited changes nothing.
 //! - One part goes every [`PART_INTERVAL_MAX`], however low the rate.
 
-use super::window_work::WindowWork;
+use super::window_average::WindowAverage;
 use tidegate_base::time::Nanos;
 
 /// Length of a window.
@@ -32,12 +33,20 @@ const CYCLE_WINDOWS: u32 = 4;
 const RATE_MIN_PPM: u64 = 10_000;
 const RATE_STEP_PPM: u64 = 10_000;
 const WHOLE_PPM: u64 = 1_000_000;
-/// Parts of VMs' work that they may lose: in a window, and on average. An average since the rate
-/// was halved lags behind a rate that grows.
+/// Part of VMs' work that they may lose.
 const LOSS_MAX: f64 = 0.03;
+/// Part that they may lose on average, which lags behind a rate that grows, where that is beyond
+/// chance: by so many standard errors of the average.
 const MEAN_LOSS_MAX: f64 = 0.015;
-/// Standard deviations of a window's work beyond which less work is a loss at once.
-const LOST_AT_ONCE: f64 = 2.0;
+const MEAN_LOST: f64 = 1.5;
+/// Standard deviations of a comparison by which a window has less work than the one without the
+/// background before it, if it is a loss at once: two of the difference of two single windows.
+const LOST_AT_ONCE: f64 = 3.0;
+/// Part that is lost at once before comparisons tell what is chance.
+const LOST_UNCOMPARED: f64 = 0.1;
+/// Largest part that a comparison counts as lost or gained: a load that changes within it would
+/// outweigh all others.
+const COUNTED_MAX: f64 = 0.1;
 /// Time without a background process after which VMs may have another load.
 const REMEMBERED: Nanos = Nanos::SECOND;
 /// Picoseconds, in which costs by device time are, in a nanosecond.
@@ -74,10 +83,15 @@ pub(super) struct BackgroundRate {
     vm_work: u64,
     /// Work of VMs and background in this window, in units of cost.
     all_work: u64,
-    /// Work of VMs in windows without the background.
-    vm_work_without: WindowWork,
-    /// Work of VMs in windows with the background since the rate was last halved.
-    vm_work_with: WindowWork,
+    /// Work of VMs in windows without the background, to recognise another load.
+    vm_work_without: WindowAverage,
+    /// Work of VMs in the last window without the background; 0: there was none.
+    last_without: u64,
+    /// Work of VMs in windows with the background since that one, and their number.
+    vm_work_with: u64,
+    windows_with: u32,
+    /// Parts of VMs' work that were lost by comparison since the rate was last halved.
+    loss: WindowAverage,
     /// Largest work done in a window so far, which decays by 1/64 a window.
     window_work_max: u64,
     /// Cost of a whole window of the device's time; 0: costs are not in device time.
@@ -104,8 +118,11 @@ impl BackgroundRate {
             place: 0,
             vm_work: 0,
             all_work: 0,
-            vm_work_without: WindowWork::default(),
-            vm_work_with: WindowWork::default(),
+            vm_work_without: WindowAverage::default(),
+            last_without: 0,
+            vm_work_with: 0,
+            windows_with: 0,
+            loss: WindowAverage::default(),
             window_work_max: 0,
             window_cost: 0,
             wanted: false,
@@ -154,9 +171,16 @@ impl BackgroundRate {
 
     /// Forgets what VMs did, with and without the background.
     fn forget_work(&mut self) {
-        self.vm_work_without = WindowWork::default();
-        self.vm_work_with = WindowWork::default();
+        self.vm_work_without = WindowAverage::default();
+        self.last_without = 0;
+        self.forget_loss();
         self.was_lost = false;
+    }
+
+    /// Forgets what VMs lost by the background.
+    fn forget_loss(&mut self) {
+        (self.vm_work_with, self.windows_with) = (0, 0);
+        self.loss = WindowAverage::default();
     }
 
     /// Records the start of an I/O of a VM, with its cost.
@@ -252,33 +276,57 @@ impl BackgroundRate {
         (self.wanted, self.late) = (false, false);
     }
 
-    /// Compares VMs' work in a window with the background with that in windows without, and halves
+    /// Compares VMs' work in windows with the background with that in windows without, and halves
     /// or raises the rate.
     fn judge(&mut self) {
         if self.place == 0 || !self.wanted {
-            if self.vm_work_without.is_of_another_load(self.vm_work) {
+            if self.vm_work_without.is_of_another_load(self.vm_work as f64) {
                 self.forget_work();
             }
-            return self.vm_work_without.add(self.vm_work);
+            self.compare();
+            return self.vm_work_without.add(self.vm_work as f64);
         }
-        self.vm_work_with.add(self.vm_work);
+        self.vm_work_with += self.vm_work;
+        self.windows_with += 1;
         if self.late || self.is_work_lost() {
             self.rate = (self.rate / 2).max(RATE_MIN_PPM);
             // Work beside the rate of before says nothing about the one from now on.
-            self.vm_work_with = WindowWork::default();
+            self.forget_loss();
             self.was_lost = true;
-        } else if self.vm_work_with.is_average() {
+        } else if self.loss.is_known() {
             let step = if self.was_lost { 0 } else { self.rate / 2 };
             self.rate = (self.rate + step.max(RATE_STEP_PPM)).min(WHOLE_PPM);
         }
     }
 
+    /// Compares the windows with the background with those without it before and after, the second
+    /// of which ends now: a load that grows or falls over them all is no loss. The first windows
+    /// have none before.
+    fn compare(&mut self) {
+        let before = match self.last_without {
+            0 => self.vm_work,
+            before => before,
+        };
+        let around = (before as f64 + self.vm_work as f64) / 2.0;
+        if self.windows_with > 0 && around > 0.0 {
+            let with = self.vm_work_with as f64 / f64::from(self.windows_with);
+            let lost = 1.0 - with / around;
+            self.loss.add(lost.clamp(-COUNTED_MAX, COUNTED_MAX));
+        }
+        self.last_without = self.vm_work;
+        (self.vm_work_with, self.windows_with) = (0, 0);
+    }
+
     /// Returns whether VMs did less work than without the background, in this window or on average.
     fn is_work_lost(&self) -> bool {
-        let (without, with) = (&self.vm_work_without, &self.vm_work_with);
-        let lost = without.mean() * (1.0 - LOSS_MAX) - self.vm_work as f64;
-        let at_once = lost > 0.0 && lost * lost > LOST_AT_ONCE * LOST_AT_ONCE * without.variance();
-        at_once || (with.is_average() && with.mean() < without.mean() * (1.0 - MEAN_LOSS_MAX))
+        let loss = &self.loss;
+        let at_once = match loss.is_average() {
+            true => (LOST_AT_ONCE * loss.variance().sqrt()).max(LOSS_MAX),
+            false => LOST_UNCOMPARED,
+        };
+        let on_average = (MEAN_LOST * loss.standard_error()).clamp(MEAN_LOSS_MAX, LOSS_MAX);
+        (self.vm_work as f64) < self.last_without as f64 * (1.0 - at_once)
+            || loss.is_average() && loss.mean() > on_average
     }
 
     /// Returns the time from which the device is the background's, if VMs stay quiet until then.
@@ -407,6 +455,18 @@ mod tests {
         let rates = rates(1000, |window, _| 400_000 + varying(window));
         let mean = mean(&rates[200..]);
         assert!(mean >= 20_000, "{mean}");
+    }
+
+    #[test]
+    fn a_load_that_falls_is_not_taken_for_a_loss() {
+        // A batch that comes and goes, on top of work that varies: as much beside the background
+        // as without it.
+        let rates = rates(300, |window, _| match window {
+            40..43 | 60..63 | 80..100 => 900_000 + varying(window) / 2,
+            _ => 600_000 + varying(window) / 2,
+        });
+        let mean = mean(&rates[120..160]);
+        assert!(mean >= 100_000, "{mean}: {:?}", &rates[80..160]);
     }
 
     #[test]

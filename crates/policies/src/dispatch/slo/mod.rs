@@ -49,7 +49,7 @@ mod promises;
 mod shares;
 mod stay;
 mod turns;
-mod window_work;
+mod window_average;
 mod write_pace;
 
 use super::cost::CostModel;
