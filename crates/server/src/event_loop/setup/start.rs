@@ -26,6 +26,9 @@ const RING_ENTRIES: u32 = 1024;
 /// Maximum size of the ring's table of registered files; the process's limit on open files bounds
 /// it, too.
 const FILES_MAX: u32 = 16_384;
+/// First system call of a loop, to follow "cannot". It fails most often in containers.
+const SET_UP_RING: &str = "set up io_uring (Linux 6.1 or later, and not refused by the seccomp \
+                           profile of a container; `tidegate doctor` says what is missing)";
 
 impl Prepared {
     /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
@@ -74,9 +77,7 @@ impl Prepared {
             .map_err(failed("start a thread"))?;
         match start.recv() {
             Ok(Ok(())) => Ok((handle, thread)),
-            Ok(Err(error)) => Err(failed("set up io_uring (Linux 6.1 or later, allowed)")(
-                error,
-            )),
+            Ok(Err(error)) => Err(failed(SET_UP_RING)(error)),
             Err(_) => Err(failed("start its loop")(io::Error::other("it panicked"))),
         }
     }
