@@ -89,6 +89,15 @@ pub(crate) fn limit(limit: &LimitView) -> String {
     parts.join(", ")
 }
 
+/// Returns the limits that a disk has beside that of its VM: `at most 500 IOPS; in limit group
+/// logs`. Empty without one.
+pub(crate) fn disk_limits(own: Option<&LimitView>, group: Option<&str>) -> String {
+    let own = own.map(|own| format!("at most {}", limit(own)));
+    let group = group.map(|group| format!("in limit group {group}"));
+    let parts: Vec<String> = own.into_iter().chain(group).collect();
+    parts.join("; ")
+}
+
 /// Returns a burst on one line: `2000 IOPS for 10 s`.
 fn burst(burst: &BurstView) -> String {
     let rates = by_direction(&burst.rates);

@@ -32,6 +32,7 @@ use crate::objective_line;
 use crate::output::{self, Output};
 use crate::simulate::{self, Changes};
 
+mod disk_limits;
 mod persisted_vms;
 mod place_hosts;
 mod refused;
@@ -44,6 +45,9 @@ struct Report<'a> {
     errors: &'a [Diagnostic],
     warnings: &'a [Diagnostic],
     vms: Vec<Vm<'a>>,
+    /// Limits that disks share.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    limit_groups: Vec<disk_limits::LimitGroup<'a>>,
     /// Devices without a configured policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     default_policy: Vec<DefaultPolicy<'a>>,
@@ -65,6 +69,7 @@ impl<'a> Report<'a> {
             errors: &[],
             warnings,
             vms: Vec::new(),
+            limit_groups: Vec::new(),
             default_policy: Vec::new(),
             model: None,
             profile: None,
@@ -86,6 +91,9 @@ struct Vm<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     timezone: Option<String>,
     exports: Vec<&'a str>,
+    /// Disks with their own limits; a scenario has none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disks: Vec<disk_limits::Disk<'a>>,
     /// Persisted part of the VM.
     #[serde(rename = "kept", skip_serializing_if = "Option::is_none")]
     persisted: Option<Part>,
@@ -335,6 +343,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             schedule: Vec::new(),
             timezone: None,
             exports: Vec::new(),
+            disks: Vec::new(),
             persisted: None,
         });
         return out.json(&Report {
@@ -450,11 +459,13 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
                     .map_or_else(Vec::new, |schedule| schedule.entries_to_json()),
                 timezone: it.promised().timezone().map(str::to_owned),
                 exports: it.disks.iter().map(|disk| disk.export.as_str()).collect(),
+                disks: disk_limits::disks(it),
                 persisted: persisted.part(&it.name),
             }
         });
         return out.json(&Report {
             vms: vms.collect(),
+            limit_groups: disk_limits::groups(&config),
             default_policy: DefaultPolicy::in_config(&config),
             ..Report::good(&warnings)
         });
@@ -483,32 +494,9 @@ fn describe(config: &Config, persisted: &PersistedVms, out: Output) -> String {
             exact_bytes(device.scheduling.max_io.into()),
         ]);
     }
-    let mut vms = Table::new([
-        ("VM", Align::Left),
-        ("DEVICE", Align::Left),
-        ("EXPORT", Align::Left),
-        ("SIZE", Align::Right),
-        ("BACKED BY", Align::Left),
-        ("OBJECTIVE", Align::Left),
-    ]);
-    for vm in &config.vms {
-        let device = &config.devices[vm.device];
-        for (i, disk) in vm.disks.iter().enumerate() {
-            // Columns of the VM are filled only in the row of its first disk.
-            let first = |text: String| if i == 0 { text } else { String::new() };
-            vms.row([
-                Cell::from(first(vm.name.clone())).tone(Tone::Strong),
-                first(device.name.clone()).into(),
-                disk.export.clone().into(),
-                disk.size
-                    .map_or("of the file".to_owned(), exact_bytes)
-                    .into(),
-                backed_by(disk).into(),
-                first(promise(vm, persisted)).into(),
-            ]);
-        }
-    }
-    let mut tables = vec![devices, vms, sockets::table(config)];
+    let mut tables = vec![devices, vm_table(config, persisted)];
+    tables.extend(disk_limits::table(config));
+    tables.push(sockets::table(config));
     if let Some(store) = &config.store {
         let mut place = Table::new([("STORE", Align::Left)]);
         place.row([store.path.display().to_string()]);
@@ -518,6 +506,44 @@ fn describe(config: &Config, persisted: &PersistedVms, out: Output) -> String {
         .map(|table| table.render(out.style()))
         .collect();
     tables.join("\n") + &by_default(&config::by_default(config), out)
+}
+
+fn vm_table(config: &Config, persisted: &PersistedVms) -> Table {
+    let mut columns = vec![
+        ("VM", Align::Left),
+        ("DEVICE", Align::Left),
+        ("EXPORT", Align::Left),
+        ("SIZE", Align::Right),
+        ("BACKED BY", Align::Left),
+        ("OBJECTIVE", Align::Left),
+    ];
+    let has_disk_limits = disk_limits::exist(config);
+    if has_disk_limits {
+        columns.push(("DISK LIMIT", Align::Left));
+    }
+    let mut vms = Table::new(columns);
+    for vm in &config.vms {
+        let device = &config.devices[vm.device];
+        for (i, disk) in vm.disks.iter().enumerate() {
+            // Columns of the VM are filled only in the row of its first disk.
+            let first = |text: String| if i == 0 { text } else { String::new() };
+            let mut row = vec![
+                Cell::from(first(vm.name.clone())).tone(Tone::Strong),
+                first(device.name.clone()).into(),
+                disk.export.clone().into(),
+                disk.size
+                    .map_or("of the file".to_owned(), exact_bytes)
+                    .into(),
+                backed_by(disk).into(),
+                first(promise(vm, persisted)).into(),
+            ];
+            if has_disk_limits {
+                row.push(disk_limits::in_words(disk).into());
+            }
+            vms.row(row);
+        }
+    }
+    vms
 }
 
 /// Returns the devices without a configured policy and the parts that the default policy newly

@@ -50,13 +50,14 @@ fn list(client: &Client, out: Output) -> Result<()> {
 }
 
 /// Columns that [`list`] leaves out on a narrow terminal, the first ones first.
-const LIST_DROPS: [&str; 6] = [
+const LIST_DROPS: [&str; 7] = [
     "WAITING",
     "IN FLIGHT",
     "POLICY",
     "CONNECTIONS",
     "NOT ENFORCED",
     "DEVICE",
+    "DISK LIMITS",
 ];
 
 fn list_table(vms: &[VmView]) -> Table {
@@ -76,6 +77,10 @@ fn list_table(vms: &[VmView]) -> Table {
     let troubled = vms.iter().any(is_troubled);
     if troubled {
         columns.push(("DISKS", Align::Left));
+    }
+    let limited = vms.iter().any(|vm| !disk_limits(vm).is_empty());
+    if limited {
+        columns.push(("DISK LIMITS", Align::Left));
     }
     let mut table = Table::new(columns);
     for vm in vms {
@@ -106,9 +111,21 @@ fn list_table(vms: &[VmView]) -> Table {
         if troubled {
             row.push(Cell::from(disks.join(", ")).tone(Tone::Bad));
         }
+        if limited {
+            row.push(disk_limits(vm).into());
+        }
         table.row(row);
     }
     table
+}
+
+/// Returns the limits that a VM's disks have beside its own, by export; empty without one.
+fn disk_limits(vm: &VmView) -> String {
+    let limits = vm.disks.iter().filter_map(|disk| {
+        let limits = objective_line::disk_limits(disk.limit.as_ref(), disk.limit_group.as_deref());
+        (!limits.is_empty()).then(|| format!("{}: {limits}", disk.export))
+    });
+    limits.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns what is wrong with a disk, in a word; `vm show` has the rest.
@@ -484,6 +501,7 @@ mod tests {
     use crate::args::{Args, Command};
     use clap::Parser;
     use serde_json::json;
+    use tidegate_api::objective::{LimitView, RatesView};
 
     fn typed(args: &[&str]) -> serde_json::Value {
         let line = ["tidegate", "vm", "set", "oltp"].iter().chain(args);
@@ -504,6 +522,32 @@ mod tests {
             "disks": [{ "export": name, "size_bytes": 4096, "failed": failed }],
         });
         serde_json::from_value(view).expect("complete")
+    }
+
+    #[test]
+    fn the_list_has_the_limits_of_disks_beside_those_of_their_vms() {
+        let mut limited = vm("web", None);
+        limited.disks[0].limit = Some(LimitView {
+            rates: RatesView {
+                total: Some("500 IOPS".to_owned()),
+                ..RatesView::default()
+            },
+            burst: None,
+        });
+        limited.disks.push(DiskView {
+            export: "web-vdb".to_owned(),
+            limit: None,
+            limit_group: Some("web-data".to_owned()),
+            ..limited.disks[0].clone()
+        });
+        let text = list_table(&[limited, vm("ci", None)]).render(Style::Plain);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].ends_with("DISK LIMITS"), "{text}");
+        let limits = "web: at most 500 IOPS, web-vdb: in limit group web-data";
+        assert!(lines[1].ends_with(limits), "{text}");
+        assert!(!lines[2].contains("limit"), "{text}");
+        let without = list_table(&[vm("ci", None)]).render(Style::Plain);
+        assert!(!without.contains("DISK LIMITS"), "{without}");
     }
 
     #[test]

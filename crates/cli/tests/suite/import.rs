@@ -52,6 +52,56 @@ fn a_domain_is_read_from_a_file_or_a_pipe_and_checked() {
 }
 
 #[test]
+fn check_shows_the_limits_of_imported_disks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("t.toml");
+    let group = "throttling.group=g,throttling.bps-read=1000000";
+    let output = tidegate(&[
+        "import",
+        "qemu",
+        "--complete",
+        "--",
+        "qemu-system-x86_64",
+        "-drive",
+        "file=/a.raw,format=raw,throttling.iops-total=500",
+        "-drive",
+        &format!("file=/b.raw,format=raw,{group}"),
+        "-drive",
+        &format!("file=/c.raw,format=raw,{group}"),
+        "-name",
+        "web",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    std::fs::write(&config, &output.stdout).expect("writable");
+    let config = config.to_str().expect("text");
+
+    let text = stdout(&tidegate(&["check", config]));
+    let row = |name: &str| {
+        let mut lines = text.lines().map(str::trim_start);
+        let row = lines.find(|line| line.split_whitespace().any(|word| word == name));
+        row.unwrap_or_else(|| panic!("no {name} in {text}"))
+    };
+    assert!(row("web-disk0").ends_with("at most 500 IOPS"), "{text}");
+    assert!(row("web-disk1").ends_with("in limit group web-g"), "{text}");
+    assert!(row("web-disk2").ends_with("in limit group web-g"), "{text}");
+    assert!(text.contains("LIMIT GROUP"), "{text}");
+    let of_group = text.lines().find(|line| line.starts_with("web-g"));
+    assert!(
+        of_group.is_some_and(|row| row.ends_with("1 MB/s of reads")),
+        "{text}"
+    );
+
+    let json = tidegate(&["-o", "json", "check", config]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let disks = &json["vms"][0]["disks"];
+    assert_eq!(disks[0]["export"], "web-disk0", "{json}");
+    assert_eq!(disks[0]["limit"]["total"], "500 IOPS", "{json}");
+    assert_eq!(disks[1]["limit_group"], "web-g", "{json}");
+    assert_eq!(json["limit_groups"][0]["name"], "web-g", "{json}");
+    assert_eq!(json["limit_groups"][0]["limit"]["read"], "1 MB/s", "{json}");
+}
+
+#[test]
 fn the_words_of_qemu_may_be_typed() {
     let output = tidegate(&[
         "import",
