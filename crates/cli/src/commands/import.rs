@@ -53,14 +53,14 @@ pub(super) fn run(command: &ImportCommand, out: Output) -> Result<()> {
             let storages = proxmox_storage::Storages::new(storages.as_ref());
             let files = args.files.files.iter();
             let guests: Result<Vec<_>> = files
-                .map(|file| Ok(proxmox::read(&Input::read(file)?, &storages)))
+                .map(|file| proxmox::read(&Input::read(file)?, &storages))
                 .collect();
             (guests?, &args.files.options)
         }
         ImportCommand::Qemu(args) => {
             let guest = match &args.file {
                 Some(file) => qemu::read_file(&Input::read_words(file)?)?,
-                None => qemu::read(&args.words, "arguments"),
+                None => qemu::read(&args.words, "arguments")?,
             };
             (vec![guest], &args.options)
         }
@@ -140,6 +140,11 @@ impl Input {
         let name = file.display().to_string();
         let open = File::open(file);
         limited(open.with_context(|| format!("cannot open {name}"))?, &name)
+    }
+
+    /// Returns true if the text is XML, which only the reader of libvirt's domains takes.
+    fn is_xml(&self) -> bool {
+        self.text.trim_start().starts_with('<')
     }
 
     /// Returns the name of a line, counted from 0, for messages.

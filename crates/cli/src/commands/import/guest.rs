@@ -283,11 +283,14 @@ impl GuestDisk {
             .extend(export.map(|export| ("export", export.into())));
         let raw = self.raw_path();
         if let Some(format) = &self.format {
-            disk.comments.push(format!(
-                "{format}: qemu-img convert -O raw {} {}",
-                shell::quoted(self.path.as_deref().unwrap_or_default()),
-                shell::quoted(&raw)
-            ));
+            disk.comments.push(match &self.path {
+                Some(path) => format!(
+                    "{format}: qemu-img convert -O raw {} {}",
+                    shell::quoted(path),
+                    shell::quoted(&raw)
+                ),
+                None => format!("{format}: convert it to raw with qemu-img, and add the path"),
+            });
         }
         disk.keys.push(("path", raw.into()));
         if let Some(size) = self.created_with {

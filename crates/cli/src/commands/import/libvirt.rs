@@ -117,10 +117,17 @@ impl Reader<'_> {
 
     /// Reads the weight and throttles of the host's devices.
     fn blkiotune(&self, blkiotune: Node<'_, '_>, guest: &mut Guest) {
-        let devices = elements(blkiotune).filter(|node| node.has_tag_name("device"));
-        let devices = devices.count();
+        let is_device = |node: &Node<'_, '_>| node.has_tag_name("device");
+        let devices = elements(blkiotune).filter(is_device).count();
+        let only = elements(blkiotune).find(is_device).filter(|_| devices == 1);
+        let of_device = only.and_then(|device| child(device, "weight"));
         for node in elements(blkiotune) {
             match node.tag_name().name() {
+                // On its device, the weight of a device replaces that of the domain.
+                "weight" if of_device.and_then(weight).is_some() => {
+                    let what = "left out: the <weight> of the <device> counts";
+                    guest.remark(self.place(node), what);
+                }
                 "weight" => guest.weight = self.weight(node, guest).or(guest.weight),
                 "device" if devices == 1 => self.blkio_device(node, guest),
                 "device" => guest.remark(
@@ -157,8 +164,7 @@ impl Reader<'_> {
 
     fn weight(&self, node: Node<'_, '_>, guest: &mut Guest) -> Option<u32> {
         let value = text(node);
-        let weight = value.parse().ok();
-        let weight = weight.filter(|weight| (1..=Objective::MAX_WEIGHT).contains(weight));
+        let weight = weight(node);
         let what = match weight {
             Some(_) => {
                 "taken as it is, relative to VMs with 100: with CFQ on cgroup v1 the default was \
@@ -252,6 +258,12 @@ impl Reader<'_> {
             guest.remark(self.place(filter), what);
         }
     }
+}
+
+/// Returns the weight that an element has; `None` if it is out of range or no number.
+fn weight(node: Node<'_, '_>) -> Option<u32> {
+    let weight = text(node).parse().ok();
+    weight.filter(|weight| (1..=Objective::MAX_WEIGHT).contains(weight))
 }
 
 /// Returns the path of a disk, or the reason why there is none.

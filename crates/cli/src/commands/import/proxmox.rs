@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use anyhow::Result;
+
 use super::guest::{Guest, GuestDisk};
 use super::options_list::{Pair, options};
 use super::proxmox_storage::Storages;
 use super::{Input, shown};
+use crate::problem::Problem;
 
 /// Beginnings of the keys of disks, which a number follows.
 const DISKS: [&str; 4] = ["virtio", "scsi", "sata", "ide"];
@@ -40,7 +43,16 @@ const OF_HYPERVISOR: [&str; 22] = [
 const IMAGES: [&str; 4] = ["qcow2", "qcow", "vmdk", "qed"];
 
 /// Reads a VM. Snapshots behind the current state are left out.
-pub(super) fn read(input: &Input, storages: &Storages) -> Guest {
+///
+/// # Errors
+/// If the text has no `key: value` line.
+pub(super) fn read(input: &Input, storages: &Storages) -> Result<Guest> {
+    if !input.text.lines().any(has_key) {
+        let problem = Problem::new("not the configuration of a VM: it has no line `key: value`");
+        let help = "/etc/pve/qemu-server/VMID.conf is one; `tidegate import libvirt` reads the XML \
+                    of a domain";
+        return Err(problem.at(&input.name).help(help).into());
+    }
     let mut guest = Guest {
         name: input.stem(),
         place: input.name.clone(),
@@ -69,7 +81,14 @@ pub(super) fn read(input: &Input, storages: &Storages) -> Guest {
             _ => {}
         }
     }
-    guest
+    Ok(guest)
+}
+
+/// Returns true for a line `key: value`.
+fn has_key(line: &str) -> bool {
+    let key = line.split_once(':').map_or("", |(key, _)| key);
+    let is_of_key = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
+    !key.is_empty() && key.chars().all(is_of_key)
 }
 
 /// Returns true if a key is one of `words` with a number behind it.

@@ -39,6 +39,8 @@ const FLAGS: [&str; 22] = [
 ];
 /// Options that name a disk's image by itself.
 const IMAGES: [&str; 4] = ["-hda", "-hdb", "-hdc", "-hdd"];
+/// Options, without dashes, whose value may be spelt like a program.
+const TAKE_NAMES: [&str; 2] = ["accel", "name"];
 /// Keys of a drive that say how the guest sees it or how QEMU opens it.
 const OF_HYPERVISOR: [&str; 24] = [
     "id",
@@ -70,8 +72,11 @@ const OF_HYPERVISOR: [&str; 24] = [
 /// Reads a file with a command line: for a shell, or with zero bytes between its words.
 ///
 /// # Errors
-/// If a quote is not closed.
+/// If a quote is not closed, or the text is no command line of QEMU.
 pub(super) fn read_file(input: &Input) -> Result<Guest> {
+    if input.is_xml() {
+        return Err(no_command_line(&input.name));
+    }
     let words = if input.text.contains('\0') {
         let words = input.text.split('\0').filter(|word| !word.is_empty());
         words.map(str::to_owned).collect()
@@ -86,11 +91,23 @@ pub(super) fn read_file(input: &Input) -> Result<Guest> {
         let read = shell::words(&line);
         read.map_err(|what| Problem::new(what).at(&input.name))?
     };
-    Ok(read(&words, &input.name))
+    read(&words, &input.name)
+}
+
+/// Returns the error for a text or words that are no command line of QEMU.
+fn no_command_line(name: &str) -> anyhow::Error {
+    let problem =
+        Problem::new("not a command line of QEMU: it has no program of QEMU and no option");
+    let help = "give the whole command line, as in /proc/PID/cmdline; `tidegate import libvirt` \
+                reads the XML of a domain";
+    problem.at(name).help(help).into()
 }
 
 /// Reads the words of a command line; `name` stands for it in messages.
-pub(super) fn read(words: &[String], name: &str) -> Guest {
+///
+/// # Errors
+/// If there is neither a program of QEMU nor an option.
+pub(super) fn read(words: &[String], name: &str) -> Result<Guest> {
     let mut line = CommandLine {
         guest: Guest {
             name: "guest".to_owned(),
@@ -101,17 +118,35 @@ pub(super) fn read(words: &[String], name: &str) -> Guest {
         devices: Vec::new(),
         drives: BTreeSet::new(),
     };
-    // Of a script, only what follows the program.
-    let program = words.iter().position(|word| is_program(word));
-    let mut rest = words
-        .iter()
-        .skip(program.map_or(0, |at| at + 1))
-        .enumerate()
-        .peekable();
+    // Of a script, only what follows the program. Without a program, words before the first option
+    // are another program, such as a wrapper, and no images.
+    let program = program(words);
+    let option = words.iter().position(|word| word.starts_with('-'));
+    let first = program
+        .map(|at| at + 1)
+        .or(option)
+        .ok_or_else(|| no_command_line(name))?;
+    if program.is_none() {
+        for (index, word) in words[..first].iter().enumerate() {
+            let what = "stands before all options and is no program of QEMU: left out";
+            let place = format!("{name}: argument {} ({})", index + 1, shown(word));
+            line.guest.remark(place, what);
+        }
+    }
+    // Counted from the program, if there is one.
+    let counted_from = program.map_or(0, |at| at + 1);
+    let mut rest = words.iter().skip(counted_from).enumerate();
+    rest.by_ref().take(first - counted_from).for_each(drop);
+    let mut rest = rest.peekable();
     while let Some((index, word)) = rest.next() {
         let place = format!("{name}: argument {} ({})", index + 1, shown(word));
         let option = word.strip_prefix('-').map(|_| word.replacen("--", "-", 1));
         match option {
+            // A word of a script such as "$@", whose value only the shell knows.
+            None if word.starts_with('$') => {
+                let what = "a variable of the shell: what it stands for is not read";
+                line.guest.remark(place, what);
+            }
             None => line.image(word, place),
             Some(flag) if FLAGS.contains(&flag.as_str()) => {}
             Some(option) => {
@@ -121,14 +156,23 @@ pub(super) fn read(words: &[String], name: &str) -> Guest {
             }
         }
     }
-    line.finish()
+    Ok(line.finish())
+}
+
+/// Returns the index of the program in a command line or script.
+fn program(words: &[String]) -> Option<usize> {
+    let is_value = |at: usize| {
+        let option = at.checked_sub(1).map(|before| words[before].as_str());
+        option.is_some_and(|option| TAKE_NAMES.contains(&option.trim_start_matches('-')))
+    };
+    (0..words.len()).find(|at| is_program(&words[*at]) && !is_value(*at))
 }
 
 /// Returns true if a word is the program: `qemu-system-x86_64`, `/usr/libexec/qemu-kvm`, `kvm`.
 fn is_program(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     let is_path = !word.starts_with('-') && !word.contains(['=', ',']);
-    is_path && (name.starts_with("qemu-") || name == "kvm")
+    is_path && (name.starts_with("qemu-") || name == "qemu" || name == "kvm")
 }
 
 /// Command line as far as it was read.

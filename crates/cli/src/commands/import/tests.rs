@@ -251,7 +251,7 @@ fn parts_of_a_configuration_have_their_limit_groups_first() {
             format!("file=/{file}.raw,if=virtio,throttling.group=g,throttling.bps-read=9000");
         words.extend(["-drive".to_owned(), drive]);
     }
-    let (text, remarks) = tables(&[qemu::read(&words, "arguments")], Some("ssd"), false);
+    let (text, remarks) = tables(&[of_qemu(&words)], Some("ssd"), false);
     assert_eq!(remarks, []);
     let begin = "# limit groups belong to the [[device]] of the disks: behind it, and before the \
                  next [[device]]\n[[device.limit_group]]\nname = \"b-g\"\n\
@@ -323,7 +323,8 @@ fn a_vm_of_proxmox_is_read_with_the_units_of_its_drives() {
         sata2: ceph:vm-100-disk-2,mbps=20\nide2: none,media=cdrom\nefidisk0: local-lvm:x,size=4M\n\
         scsi3: /dev/disk/by-id/ata-x,glow=1\n[before]\nscsi0: local-lvm:old,iops=1\n";
     let storages = Storages::new(None);
-    let found = imported(&[proxmox::read(&input("/etc/pve/100.conf", text), &storages)]);
+    let guest = proxmox::read(&input("/etc/pve/100.conf", text), &storages);
+    let found = imported(&[guest.expect("keys")]);
     let burst = json!({ "total": null, "read": "2000 IOPS", "write": null, "length": "10 s" });
     assert_eq!(
         found.disk_limits("db"),
@@ -404,6 +405,81 @@ fn a_command_line_of_qemu_is_read_in_all_its_notations() {
     let found = imported(&[qemu::read_file(&input("cmdline", shown)).expect("words")]);
     assert_eq!(found.paths("db"), ["/x.raw"]);
     assert!(qemu::read_file(&input("bad", "qemu -name 'x")).is_err());
+}
+
+/// The guest of words of QEMU.
+fn of_qemu(words: &[impl ToString]) -> Guest {
+    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    qemu::read(&words, "arguments").expect("a command line")
+}
+
+#[test]
+fn words_that_are_no_images_make_no_disks() {
+    let drive = "file=/a.raw,format=raw";
+    for words in [
+        &["sudo", "qemu-system-x86_64", "-drive", drive][..],
+        &["qemu", "-accel", "kvm", "-drive", drive],
+        &["-drive", drive, "-accel", "kvm", "-name", "qemu-1"],
+        &["sudo", "emulator", "-drive", drive],
+        &["kvm", "-drive", drive, "$@"],
+    ] {
+        let guest = of_qemu(words);
+        let paths: Vec<_> = guest.disks.iter().map(|disk| &disk.path).collect();
+        assert_eq!(paths, [&Some("/a.raw".to_owned())], "{words:?}");
+    }
+    // Without a program of QEMU nothing tells which program the first words are.
+    let found = imported(&[of_qemu(&["emulator", "-drive", drive])]);
+    found.assert_remark(&["argument 1 (\"emulator\")", "no program of QEMU"]);
+    let script = "exec qemu-system-x86_64 -drive file=/a.raw,format=raw \"$@\"\n";
+    let found = imported(&[qemu::read_file(&input("start.sh", script)).expect("closed")]);
+    assert_eq!(found.paths("guest"), ["/a.raw"]);
+    found.assert_remark(&["start.sh: argument 3", "a variable of the shell"]);
+    // The only positional argument that QEMU has is still an image.
+    assert_eq!(of_qemu(&["kvm", "/b.raw"]).disks.len(), 1);
+}
+
+#[test]
+fn inputs_of_another_kind_are_errors_that_name_their_reader() {
+    let names_libvirt = |read: Result<Guest>| {
+        let message = read.expect_err("another kind").to_string();
+        assert!(message.contains("tidegate import libvirt"), "{message}");
+    };
+    names_libvirt(qemu::read(&["db01.xml".to_owned()], "arguments"));
+    names_libvirt(qemu::read(&[], "arguments"));
+    names_libvirt(qemu::read_file(&input("web.xml", DOMAIN)));
+    let with_option = "<domain>\n<!-- -drive file=/a.raw -->\n</domain>";
+    names_libvirt(qemu::read_file(&input("web.xml", with_option)));
+    let storages = Storages::new(None);
+    names_libvirt(proxmox::read(&input("web.xml", DOMAIN), &storages));
+    names_libvirt(proxmox::read(&input("empty.conf", ""), &storages));
+    assert!(proxmox::read(&input("100.conf", "name: a\n"), &storages).is_ok());
+}
+
+#[test]
+fn an_image_without_a_path_has_no_command_that_converts_it() {
+    let text = "scsi0: nas:100/vm-100-disk-0.qcow2,size=8G\nscsi1: /b.raw\n";
+    let guest = proxmox::read(&input("100.conf", text), &Storages::new(None));
+    let found = imported(&[guest.expect("keys")]);
+    assert!(!found.text.contains("qemu-img convert"), "{}", found.text);
+    let comment = "qcow2: convert it to raw with qemu-img, and add the path";
+    assert!(found.text.contains(comment), "{}", found.text);
+}
+
+#[test]
+fn the_weight_of_the_only_device_replaces_that_of_the_domain() {
+    let domain = "<weight>800</weight>";
+    let device = "<device><path>/dev/sda</path>\n<weight>500</weight></device>";
+    for tune in [format!("{domain}{device}"), format!("{device}{domain}")] {
+        let text = format!(
+            "<domain><name>a</name><blkiotune>{tune}</blkiotune><devices><disk type='file'>\
+             <source file='/a.raw'/></disk></devices></domain>"
+        );
+        let found = imported(&[libvirt::read(&input("a.xml", &text)).expect("a domain")]);
+        assert_eq!(found.objective("a"), json!({ "weight": 500 }));
+        found.assert_remark(&["<weight>", "left out: the <weight> of the <device> counts"]);
+        let taken = |remark: &&String| remark.contains("taken as it is");
+        assert_eq!(found.remarks.iter().filter(taken).count(), 1, "{text}");
+    }
 }
 
 /// Options of `import openstack` as they are typed.
