@@ -135,6 +135,9 @@ const HAVE_NO_RESULTS: [&str; 8] = [
     "serve", BACKEND, "top", "report", "man", "completions", "init", "import",
 ];
 
+/// Commands whose output is always text, so that another format is refused.
+const TEXT_ONLY: [&str; 6] = ["top", "report", "man", "completions", "init", "import"];
+
 /// Command of a vhost-user back-end.
 const BACKEND: &str = "vhost-user-blk";
 /// Name of a link to the program by which it is that command. Descriptions of vhost-user back-ends
@@ -177,6 +180,15 @@ impl Args {
         let matches = matches.map_err(|error| with_own_option(error, &mut command))?;
         let args = Args::from_arg_matches(&matches)?;
         let name = matches.subcommand_name().unwrap_or_default();
+        let json_or_csv = match args.global.output {
+            Format::Table => None,
+            Format::Json => Some("JSON"),
+            Format::Csv => Some("CSV"),
+        };
+        if let Some(format) = json_or_csv.filter(|_| TEXT_ONLY.contains(&name)) {
+            let what = format!("`{name}` has no {format} output: leave out --output");
+            return Err(command.error(ErrorKind::InvalidValue, what));
+        }
         if args.global.output == Format::Csv && !HAVE_CSV.contains(&name) {
             let what = format!(
                 "`{name}` has no CSV output: use -o json, or -o csv with `{}`",

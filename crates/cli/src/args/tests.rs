@@ -224,6 +224,26 @@ fn csv_is_refused_where_there_is_none() {
 }
 
 #[test]
+fn json_is_refused_by_commands_that_print_text_alone() {
+    for words in [
+        "tidegate -o json import qemu kvm",
+        "tidegate init -o json",
+        "tidegate report --output json",
+        "tidegate -o json completions bash",
+        "tidegate -o csv init",
+    ] {
+        let message = Args::read(words.split(' '))
+            .expect_err("text alone")
+            .to_string();
+        assert!(message.contains("output: leave out --output"), "{message}");
+    }
+    for words in ["tidegate -o table init", "tidegate -o json serve x"] {
+        let read = Args::read(words.split(' '));
+        read.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
 fn a_vm_is_added_by_its_disks_or_from_a_file_and_a_disk_is_resized_by_its_size() {
     let read = |words: &[&str]| {
         let words = ["tidegate", "vm"].iter().chain(words);
