@@ -95,7 +95,10 @@ pub(crate) struct Problems(Vec<Problem>);
 
 /// Queries and paths that the API's help names, with what to type instead. The first that fits
 /// counts.
-const OPTIONS_OF_QUERIES: [(&str, &str); 5] = [
+const OPTIONS_OF_QUERIES: [(&str, &str); 8] = [
+    ("limit.burst = \"none\"", "--burst none"),
+    ("expects.size = ", "--expect-size "),
+    ("expects.size", "--expect-size"),
     (
         "lose those bytes with ?force=true",
         "lose those bytes with --shrink",
@@ -303,6 +306,24 @@ mod tests {
             .context("cannot start: disk on fire")
             .expect_err("failed");
         assert_eq!(text(&error), "error: cannot start: disk on fire\n");
+    }
+
+    #[test]
+    fn a_burst_in_force_is_removed_by_an_option() {
+        let allowed = "lower limit, or remove the burst in force: limit.burst = \"none\"";
+        let help = "lower limit, or remove the burst in force: --burst none";
+        assert_eq!(as_options(allowed), help);
+    }
+
+    #[test]
+    fn the_size_that_is_expected_is_an_option() {
+        let allowed = "the nearest that fits: reservation = \"none\", expects.size = \"4 KiB\"";
+        let help = "the nearest that fits: --reservation \"none\", --expect-size \"4 KiB\"";
+        assert_eq!(as_options(allowed), help);
+        assert_eq!(
+            as_options("set expects.size of VM a"),
+            "set --expect-size of VM a"
+        );
     }
 
     #[test]

@@ -69,17 +69,34 @@ pub(crate) fn validated(field: &Field<'_>, objective: Objective) -> Option<Objec
     }
 }
 
+/// Way out of a contradiction with a burst that the document of a change does not name.
+const REMOVE_BURST: &str = "remove the burst in force: limit.burst = \"none\"";
+
+/// Returns true if a document, of an objective or of a limit alone, names a burst. Otherwise a
+/// burst comes from the base objective, and whoever changes the limit may not know of it.
+fn has_burst(document: &Field<'_>) -> bool {
+    let limit = document.find("limit");
+    limit.as_ref().unwrap_or(document).find("burst").is_some()
+}
+
 /// Reports a contradiction at the first of its parts that the document has.
 fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
     let (names, allowed): (Vec<&str>, _) = match error {
-        ObjectiveError::Contradiction { low, high, .. } => (
-            vec![*low, *high],
-            format!("{low} must not exceed {high}: lower {low} or raise {high}"),
-        ),
-        ObjectiveError::BurstWithoutLimit { burst, limit } => (
-            vec![*burst, *limit],
-            format!("add the rate to {limit}, or leave it out of {burst}"),
-        ),
+        ObjectiveError::Contradiction { low, high, .. } => {
+            let mut advice = format!("{low} must not exceed {high}: lower {low} or raise {high}");
+            if high.starts_with("limit.burst") && !has_burst(objective) {
+                advice.push_str(&format!(", or {REMOVE_BURST}"));
+            }
+            (vec![*low, *high], advice)
+        }
+        ObjectiveError::BurstWithoutLimit { burst, limit } => {
+            let advice = if has_burst(objective) {
+                format!("add the rate to {limit}, or leave it out of {burst}")
+            } else {
+                format!("add the rate of {burst} to {limit}, or {REMOVE_BURST}")
+            };
+            (vec![*burst, *limit], advice)
+        }
         ObjectiveError::RateOutOfRange { what, .. } | ObjectiveError::ZeroNorm { what } => {
             (vec![*what], format!("a rate such as {RATE_EXAMPLES}"))
         }
@@ -161,6 +178,35 @@ mod tests {
             assert!(errors.contains(part), "{errors}");
         }
         assert!(errors.contains("\"40 % sequential\""), "{errors}");
+    }
+
+    #[test]
+    fn a_burst_in_force_that_a_new_limit_contradicts_is_named_with_the_way_to_remove_it() {
+        let with_burst = json!({ "total": "500 IOPS", "burst": { "total": "900 IOPS" } });
+        let base = json!({ "limit": with_burst });
+        let base = merge(&Objective::default(), &base).expect("good");
+        let disk = |change: &serde_json::Value| {
+            document::read_json(change, "", |field| limit::merged(field, &base.limit))
+        };
+        let burst = json!({ "total": "900 IOPS" });
+        let cases = [
+            // The burst has no limit of its unit any more, or is below it.
+            (json!({ "total": "5 MB/s" }), true),
+            (json!({ "total": "1000 IOPS" }), true),
+            (json!({ "total": "5 MB/s", "burst": burst }), false),
+            (json!({ "total": "1000 IOPS", "burst": burst }), false),
+        ];
+        for (limit, is_removed) in cases {
+            let of_vm = merge(&base, &json!({ "limit": limit })).map(|objective| objective.limit);
+            for read in [of_vm, disk(&limit)] {
+                let message = read.expect_err("a contradiction").to_string();
+                let advice = "or remove the burst in force: limit.burst = \"none\"";
+                assert_eq!(message.contains(advice), is_removed, "{limit}: {message}");
+            }
+        }
+        let removed = json!({ "limit": { "total": "5 MB/s", "burst": "none" } });
+        let changed = merge(&base, &removed).expect("the burst is removed");
+        assert_eq!(changed.limit.burst, None);
     }
 
     #[test]
