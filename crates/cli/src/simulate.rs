@@ -12,7 +12,9 @@ use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, VmSpec};
+use tidegate_sim::scenario::{
+    self, Copies, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, VmSpec,
+};
 use tidegate_workload::fio::{self, JobFile};
 use tidegate_workload::spec::Workload;
 
@@ -206,6 +208,7 @@ fn from_job_file(job_file: &JobFile, file: &str, changes: &Changes) -> Result<Sc
         },
         devices: vec![device_of(&model, changes.policy.as_ref())?],
         vms,
+        copies: Copies::new(),
         changes: Vec::new(),
         cpu: None,
     })

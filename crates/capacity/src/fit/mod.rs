@@ -69,7 +69,7 @@ pub use self::blocking::Blocking;
 pub use budget::{Budget, LATENCY_PROBE_OPS, budget};
 pub use load::Load;
 pub use messages::{changed_parts, refusal};
-pub use nearest::{nearest, nearest_of_all};
+pub use nearest::{nearest, nearest_bounds, nearest_of_all};
 
 /// Picoseconds in a second: the device time of a second.
 pub const SECOND_PS: u64 = 1_000_000_000_000;

@@ -102,16 +102,57 @@ pub fn nearest_of_all(
             .collect()
     };
     let in_time = |objectives: &[Objective]| {
-        let changed = vms.iter().zip(objectives);
-        let changed: Vec<_> = changed
-            .map(|(vm, objective)| PlannedVm { objective, ..*vm })
-            .collect();
-        let fit = evaluate(device, &changed, assumed);
+        let fit = evaluate(device, &promised(vms, objectives), assumed);
         fit.time_ps <= fit.budget_ps
     };
     // 999: the whole of them was tested above.
     let thousandths = largest_where(999, |thousandths| in_time(&lowered(thousandths)))?;
     Some((thousandths as u32, lowered(thousandths)))
+}
+
+/// Longest latency bounds that are tried, in per cent of those asked for: an hour for a bound of
+/// 3.6 ms.
+const BOUNDS_PERCENT_MAX: u64 = 100_000_000;
+
+/// Returns the smallest factor, in per cent, by which all latency bounds have to be longer for all
+/// promises to fit, with the objectives that have them; bounds are rounded up to three digits.
+/// `None`: all promises fit as they are, or not with bounds of [`BOUNDS_PERCENT_MAX`].
+pub fn nearest_bounds(
+    device: &Device<'_>,
+    vms: &[PlannedVm<'_>],
+    assumed: &Assumed,
+) -> Option<(u32, Vec<Objective>)> {
+    let lengthened = |percent: u64| -> Vec<Objective> {
+        let longer = |bound: Nanos| {
+            let longer = u128::from(bound.0) * u128::from(percent) / 100;
+            rounded_up(Nanos(u64::try_from(longer).unwrap_or(u64::MAX)))
+        };
+        let objectives = vms.iter().map(|vm| Objective {
+            latency: vm.objective.latency.map(longer),
+            ..*vm.objective
+        });
+        objectives.collect()
+    };
+    let fits = |percent| {
+        let objectives = lengthened(percent);
+        evaluate(device, &promised(vms, &objectives), assumed).fits()
+    };
+    if evaluate(device, vms, assumed).fits() || !fits(BOUNDS_PERCENT_MAX) {
+        return None;
+    }
+    // The search returns the largest factor that fails; 100 % with rounded bounds may fit already.
+    let fails = |more| !fits(100 + more);
+    let more = largest_where(BOUNDS_PERCENT_MAX - 100, fails).map_or(0, |more| more + 1);
+    let (percent, objectives) = (100 + more, lengthened(100 + more));
+    Some((u32::try_from(percent).ok()?, objectives))
+}
+
+/// Returns VMs with other objectives, given in their order.
+fn promised<'a>(vms: &[PlannedVm<'a>], objectives: &'a [Objective]) -> Vec<PlannedVm<'a>> {
+    let changed = vms.iter().zip(objectives);
+    changed
+        .map(|(vm, objective)| PlannedVm { objective, ..*vm })
+        .collect()
 }
 
 /// Number of steps between no rate and the one asked for: IOPS, or units of `BANDWIDTH_STEP`.

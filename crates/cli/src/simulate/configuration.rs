@@ -17,7 +17,7 @@ use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{self, Config, DeviceConfig, DeviceKind, DiskConfig, VmConfig};
 use tidegate_sim::scenario::{
-    self, DISK_ALIGNMENT, Delay, Device, DiskPart, Exchange, Scenario, VmSpec,
+    self, Copies, DISK_ALIGNMENT, Delay, Device, DiskPart, Exchange, Scenario, VmSpec,
 };
 use tidegate_units::{format_bytes, format_duration};
 use tidegate_workload::read;
@@ -135,6 +135,7 @@ impl Converter<'_> {
             frame: Frame::lasting(changes.duration.unwrap_or(DEFAULT_DURATION)),
             devices,
             vms,
+            copies: Copies::new(),
             changes: Vec::new(),
             cpu: None,
         }

@@ -93,16 +93,83 @@ fn a_plan_says_what_fits_and_what_would() {
     );
 }
 
+/// Returns the text of a scenario with this many servers of 20 IOPS beside a file server, with more
+/// keys of their objective.
+fn servers(count: u32, more: &str) -> String {
+    format!(
+        "duration = \"1 s\"\n[[device]]\nname = \"d\"\nmodel = \"hdd-7200-1tb\"\n\
+         profile = \"hdd-7200-1tb\"\n[[vm]]\nname = \"files\"\n\
+         objective = {{ reservation = \"30 IOPS\" }}\ndisk = [{{ size = \"20 GiB\" }}]\n\
+         workload = [{{ rw = \"randread\" }}]\n[[vm]]\nname = \"web\"\ncount = {count}\n\
+         objective = {{ reservation = \"20 IOPS\"{more} }}\ndisk = [{{ size = \"20 GiB\" }}]\n\
+         workload = [{{ rw = \"randread\" }}]\n"
+    )
+}
+
+#[test]
+fn what_a_plan_says_would_fit_fits_for_tables_with_a_count_as_well() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("s.toml");
+    let plan = |text: &str| -> (bool, serde_json::Value, String) {
+        std::fs::write(&file, text).expect("writable");
+        let output = tidegate(&["plan", file.to_str().expect("plain"), "-o", "json"]);
+        let plan = serde_json::from_str(&stdout(&output)).expect("JSON");
+        (output.status.success(), plan, stderr(&output))
+    };
+    let (fits, planned, message) = plan(&servers(8, ""));
+    assert!(!fits && message.contains("as shown above"), "{message}");
+    let device = &planned["devices"][0];
+    assert_eq!(device["nearest_counts"][0]["vm"], "web");
+    let count = device["nearest_counts"][0]["count"].as_u64();
+    let count = u32::try_from(count.expect("some fit")).expect("few");
+    assert!(plan(&servers(count, "")).0, "{count}");
+    assert!(!plan(&servers(count + 1, "")).0, "{count}");
+    // One section of the file stands for all of them.
+    let text = stdout(&tidegate(&["plan", file.to_str().expect("plain")]));
+    assert!(text.contains("    # web\n"), "{text}");
+    assert!(
+        !text.contains("# web-1") && !text.contains("of web-"),
+        "{text}"
+    );
+
+    // No rate makes these bounds hold; longer ones do.
+    let (fits, planned, message) = plan(&servers(2, ", latency = \"5 ms\""));
+    assert!(
+        !fits && message.contains("latency bound of 5 ms of VM web-1"),
+        "{message}"
+    );
+    let all = &planned["devices"][0]["nearest_of_all"];
+    assert_eq!(all["percent"], 100.0);
+    let latency = all["vms"][1]["objective"]["latency"]
+        .as_str()
+        .expect("a bound");
+    let (fits, _, message) = plan(&servers(2, &format!(", latency = \"{latency}\"")));
+    assert!(fits, "{latency}: {message}");
+}
+
+#[test]
+fn a_plan_without_anything_that_would_fit_points_at_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("s.toml");
+    // The envelope is no reservation, and takes more than the device.
+    let objective = "{ latency = \"1 s\", expects = { iops = 5000 } }";
+    let text = servers(2, "").replace("{ reservation = \"20 IOPS\" }", objective);
+    std::fs::write(&file, text).expect("writable");
+    let output = tidegate(&["plan", file.to_str().expect("plain")]);
+    let message = stderr(&output);
+    assert!(message.contains("lower expects.iops"), "{message}");
+    assert!(!message.contains("as shown above"), "{message}");
+}
+
 #[test]
 fn what_cannot_be_planned_says_what_to_do_and_what_does_not_fit_is_warned_of() {
     let scenario = examples().join("noisy-neighbour.toml");
     let unknown = tidegate(&["plan", scenario.to_str().expect("plain")]);
     assert_eq!(unknown.status.code(), Some(1));
     let message = stderr(&unknown);
-    assert!(
-        message.contains("tidegate profile hdd-7200-1tb"),
-        "{message}"
-    );
+    let help =
+        "add profile = \"hdd-7200-1tb\" to its [[device]]: the built-in profile of its model";
+    assert!(message.contains(help), "{message}");
     let dir = tempfile::tempdir().expect("a directory");
     let planned = std::fs::read_to_string(examples().join("planned.toml")).expect("readable");
     let too_much = planned.replace("25 IOPS", "250 IOPS");

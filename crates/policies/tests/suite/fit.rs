@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use tidegate_core::expected_workload::ExpectedWorkload;
 use tidegate_core::fit::{
-    Assumed, Device, Fit, PlannedVm, Queueing, Streams, evaluate, nearest, nearest_of_all,
+    Assumed, Device, Fit, PlannedVm, Queueing, Resource, Streams, evaluate, nearest,
+    nearest_bounds, nearest_of_all,
 };
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::profile::{Access, Curve, DepthPoint, Direction, Profile};
@@ -245,6 +246,28 @@ proptest! {
                 prop_assert!(fit.time_ps > fit.budget_ps && part < 1000);
                 let after = evaluate(&device, &planned_vms(&lowered), &assumed);
                 prop_assert!(after.time_ps <= after.budget_ps);
+            }
+        }
+    }
+
+    #[test]
+    fn the_shortest_bounds_lengthened_alike_fit(
+        profile in profiles(),
+        objectives in prop::collection::vec(objectives(), 1..6),
+        (assumed, depth) in assumptions(),
+    ) {
+        let device = device_with(&profile, depth);
+        let fit = evaluate(&device, &planned_vms(&objectives), &assumed);
+        match nearest_bounds(&device, &planned_vms(&objectives), &assumed) {
+            None => prop_assert!(fit.short_of() != Some(Resource::Latency)),
+            Some((percent, longer)) => {
+                prop_assert!(!fit.fits() && percent >= 100);
+                prop_assert!(evaluate(&device, &planned_vms(&longer), &assumed).fits());
+                let bounds = objectives.iter().zip(&longer);
+                for (asked, longer) in bounds.filter_map(|(a, b)| a.latency.zip(b.latency)) {
+                    let least = asked.0 as u128 * u128::from(percent) / 100;
+                    prop_assert!(u128::from(longer.0) >= least);
+                }
             }
         }
     }

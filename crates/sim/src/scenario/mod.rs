@@ -16,6 +16,7 @@ pub use read::{from_field, read};
 pub use schema::schema;
 
 use core::ops::Range;
+use std::collections::BTreeMap;
 use tidegate_config::device::Scheduling;
 use tidegate_config::device::limit_groups::LimitGroup;
 use tidegate_config::frame::Frame;
@@ -42,11 +43,17 @@ pub struct Scenario {
     pub devices: Vec<Device>,
     /// VMs and background processes.
     pub vms: Vec<VmSpec>,
+    /// VMs that a table with a `count` stands for.
+    pub copies: Copies,
     /// Changes during the run, in the order of time.
     pub changes: Vec<Change>,
     /// pCPUs of the host; `None` where guests and the driver domain take no CPU time.
     pub cpu: Option<HostCpu>,
 }
+
+/// Ranges of indices into [`Scenario::vms`], each of all VMs of a table with a `count`, by the name
+/// of the table.
+pub type Copies = BTreeMap<String, Range<usize>>;
 
 /// Device with its scheduling.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ mod vms;
 
 use super::cpu;
 use super::distances::{self, default_distances};
-use super::{Action, Change, Device, Exchange, Path, Scenario, VmSpec, keys};
+use super::{Action, Change, Copies, Device, Exchange, Path, Scenario, VmSpec, keys};
 use tidegate_config::device::{Scheduling, limit_groups};
 use tidegate_config::frame::FrameDraft;
 use tidegate_config::keys::KeyInfo;
@@ -23,7 +23,7 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_units::format_duration;
 use tidegate_workload::read::times;
 use tidegate_workload::time::TimeDistribution;
-use vms::{Groups, Reader};
+use vms::Reader;
 
 /// Reads and checks a scenario. `file` is its name in messages; `library` finds device models and
 /// profiles. With `policy`, every device uses that policy; a device that already names it keeps its
@@ -90,7 +90,7 @@ pub fn from_field(
         library,
         names: Names::default(),
         vms: Some(Vec::new()),
-        groups: Groups::new(),
+        copies: Copies::new(),
     };
     // VMs first: indices, and so the order of reports, do not depend on the file.
     for (key, background) in [("vm", false), ("background", true)] {
@@ -98,9 +98,9 @@ pub fn from_field(
             reader.vms(&field, key, background);
         }
     }
-    let Reader { vms, groups, .. } = reader;
+    let Reader { vms, copies, .. } = reader;
     // Events name VMs, so that nothing can be said of them after a mistake in a VM.
-    let known = vms.as_deref().map(|all| (all, &groups));
+    let known = vms.as_deref().map(|all| (all, &copies));
     let events = section.take_tables("event");
     let changes = read_changes(&events, duration, &devices, known);
     section.finish();
@@ -109,6 +109,7 @@ pub fn from_field(
         frame,
         devices: devices.into_iter().collect::<Option<_>>()?,
         vms: vms?,
+        copies,
         changes: changes?,
         cpu: cpu?,
     })
@@ -152,7 +153,7 @@ fn read_device(
 }
 
 /// VMs and background processes that an event can name.
-type Known<'a> = (&'a [VmSpec], &'a Groups);
+type Known<'a> = (&'a [VmSpec], &'a Copies);
 
 /// Index of the device that a VM or an event names; by default the only one.
 fn device_index(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option<usize> {
@@ -314,19 +315,19 @@ fn read_actions(
 fn read_objectives(
     vm: &Field<'_>,
     to: &Field<'_>,
-    (vms, groups): Known<'_>,
+    (vms, copies): Known<'_>,
     now: &mut [Objective],
 ) -> Option<Vec<Action>> {
     let wanted = vm.text()?;
     let alone = || vms.iter().position(|vm| vm.name == wanted);
-    let found = match groups.get(wanted) {
-        Some(group) => group.clone(),
+    let found = match copies.get(wanted) {
+        Some(range) => range.clone(),
         None => alone().map_or(0..0, |place| place..place + 1),
     };
     if found.is_empty() {
         let names = vms.iter().map(|vm| vm.name.as_str());
         // Never found here: the call reports the mistake, with the nearest name.
-        vm.reference("VM", groups.keys().map(String::as_str).chain(names))?;
+        vm.reference("VM", copies.keys().map(String::as_str).chain(names))?;
     }
     let change = |vm: usize| {
         // On top of the objective in force, as settings that are not named stay.

@@ -23,7 +23,7 @@ pub use figures::{Figures, Reproduction};
 pub use part::Part;
 
 use crate::scenario::{
-    Action, Change, DISK_ALIGNMENT, Delay, Device, Scenario, ScenarioError, VmCpu, VmSpec,
+    Action, Change, Copies, DISK_ALIGNMENT, Delay, Device, Scenario, ScenarioError, VmCpu, VmSpec,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -241,6 +241,7 @@ impl WhatIf {
             },
             devices: vec![device],
             vms,
+            copies: Copies::new(),
             changes,
             cpu: None,
         };

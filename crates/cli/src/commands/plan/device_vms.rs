@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use tidegate_config::device::Scheduling;
 use tidegate_config::document;
+use tidegate_config::profile;
 use tidegate_core::fit::{self, PlannedVm};
 use tidegate_core::objective::Objective;
 use tidegate_server::config::{self, Config, DeviceKind};
@@ -19,8 +20,8 @@ use crate::simulate::{self, Changes};
 /// Device to plan.
 pub(super) struct Site {
     pub(super) name: String,
-    /// Argument of `tidegate profile` that would measure the device.
-    pub(super) measure: String,
+    /// Name of the device's model; `None`: a real device.
+    pub(super) model: Option<String>,
     pub(super) scheduling: Scheduling,
     /// Capacity in bytes, if known.
     pub(super) capacity: Option<u64>,
@@ -32,6 +33,9 @@ pub(super) struct Site {
 /// VM or background process with disks on the device.
 pub(super) struct SiteVm {
     pub(super) name: String,
+    /// Name of the table with a `count` that stands for this VM and others; `None`: the VM has a
+    /// table of its own.
+    pub(super) table: Option<String>,
     pub(super) objective: Objective,
     pub(super) background: bool,
     pub(super) disk_bytes: u64,
@@ -41,6 +45,7 @@ impl SiteVm {
     pub(super) fn new(name: &str) -> SiteVm {
         SiteVm {
             name: name.to_owned(),
+            table: None,
             objective: Objective::default(),
             background: false,
             disk_bytes: 0,
@@ -65,6 +70,22 @@ impl Site {
     /// enough, or if there is none.
     pub(super) fn imprecision(&self) -> Option<String> {
         self.scheduling.profile.as_ref()?.imprecision()
+    }
+
+    /// Returns what gives the device a profile.
+    pub(super) fn profile_help(&self) -> String {
+        let own = self.model.as_deref();
+        let built_in = own.filter(|model| profile::built_in(model).is_some());
+        if let Some(model) = built_in {
+            return format!(
+                "add profile = \"{model}\" to its [[device]]: the built-in profile of its model"
+            );
+        }
+        let device = own.unwrap_or("DEVICE");
+        format!(
+            "measure one with `tidegate profile {device}` and add profile = \"FILE\" to its \
+             [[device]]"
+        )
     }
 
     /// Returns the device's VMs as the planner takes them.
@@ -113,15 +134,16 @@ fn of_config(config: &Config) -> Vec<Site> {
         .enumerate()
         .map(|(index, device)| Site {
             name: device.name.clone(),
-            measure: match &device.kind {
-                DeviceKind::Emulated { model } => model.name.clone(),
-                DeviceKind::File | DeviceKind::Memory | DeviceKind::Nbd => "DEVICE".to_owned(),
+            model: match &device.kind {
+                DeviceKind::Emulated { model } => Some(model.name.clone()),
+                DeviceKind::File | DeviceKind::Memory | DeviceKind::Nbd => None,
             },
             scheduling: device.scheduling.clone(),
             capacity: feasibility::capacity(&device.kind),
             vms: (feasibility::planned_vms(config, index).iter())
                 .map(|vm| SiteVm {
                     name: vm.name.to_owned(),
+                    table: None,
                     objective: *vm.objective,
                     background: vm.background,
                     disk_bytes: vm.disk_bytes,
@@ -134,15 +156,22 @@ fn of_config(config: &Config) -> Vec<Site> {
 
 fn of_scenario(scenario: &Scenario) -> Vec<Site> {
     let sites = scenario.devices.iter().enumerate().map(|(index, device)| {
-        let on_it = scenario.vms.iter().filter(|vm| vm.device == index);
+        let all = scenario.vms.iter().enumerate();
+        let on_it = all.filter(|(_, vm)| vm.device == index);
+        let table = |at: usize| {
+            let mut tables = scenario.copies.iter();
+            let found = tables.find(|(_, copies)| copies.contains(&at));
+            found.map(|(name, _)| name.clone())
+        };
         Site {
             name: device.name.clone(),
-            measure: device.model.name.clone(),
+            model: Some(device.model.name.clone()),
             scheduling: device.scheduling.clone(),
             capacity: Some(device.model.spec().capacity),
             vms: on_it
-                .map(|vm| SiteVm {
+                .map(|(at, vm)| SiteVm {
                     name: vm.name.clone(),
+                    table: table(at),
                     objective: vm.objective,
                     background: vm.background,
                     disk_bytes: vm.disk_size,

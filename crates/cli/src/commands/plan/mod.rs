@@ -1,6 +1,7 @@
 //! `tidegate plan`: checks whether promises fit their devices.
 
 mod device_vms;
+mod nearest;
 mod show;
 
 use anyhow::Result;
@@ -20,6 +21,7 @@ use crate::atomic_file;
 use crate::output::{self, Output};
 use crate::problem::Problem;
 use device_vms::{Site, SiteVm};
+use nearest::Nearest;
 
 /// Plans all devices, prints the result, and fails if a promise does not fit.
 pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
@@ -47,10 +49,7 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
         headroom: args.headroom.0,
         streams: args.streams.into(),
     };
-    let plans: Vec<Plan> = sites
-        .iter()
-        .map(|site| Plan::new(site, args, &assumed))
-        .collect();
+    let plans: Vec<Plan> = sites.iter().map(|site| Plan::new(site, &assumed)).collect();
     if let Some(file) = &args.report {
         let page = show::page(&plans, &assumed, &args.file.display().to_string());
         atomic_file::write(file, page.as_bytes())?;
@@ -88,13 +87,11 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
     // Through JSON, because `objective::merge` takes a change as the API does.
     let change = serde_json::to_value(vm::change(&args.parts))?;
     who.objective = objective::merge(&who.objective, &change)?;
+    // Its objective is no longer that of its table.
+    who.table = None;
     sites[site].asked = Some(name.to_owned());
     Ok(())
 }
-
-/// Number of VMs, from the last one on, that are tried in the search for a single VM whose lower
-/// promise would make all fit.
-const NEAREST_TRIED_MAX: usize = 8;
 
 /// Plan of a device.
 struct Plan<'a> {
@@ -108,35 +105,32 @@ struct Found {
     fit: Fit,
     /// Reason why the promises do not fit; empty if they do.
     reason: String,
-    /// Index of a VM and the nearest objective of it with which all promises would fit.
-    nearest: Option<(usize, Objective)>,
-    /// Part, in thousandths, of all reservations and targets that would fit, with the objectives.
-    nearest_of_all: Option<(u32, Vec<Objective>)>,
+    nearest: Nearest,
+}
+
+impl Found {
+    /// Returns what to do about promises that do not fit.
+    fn help(&self) -> &'static str {
+        let fit = &self.fit;
+        if !self.nearest.is_empty() {
+            "lower the promises as shown above, or move a VM to another device"
+        } else if fit.capacity.is_some_and(|bytes| fit.disk_bytes > bytes) {
+            "make disks smaller, or move a VM to another device"
+        } else {
+            "the envelopes of latency bounds and background I/Os alone take more than fits: lower \
+             expects.iops, or move a VM to another device"
+        }
+    }
 }
 
 impl<'a> Plan<'a> {
-    fn new(site: &'a Site, args: &PlanArgs, assumed: &Assumed) -> Plan<'a> {
+    fn new(site: &'a Site, assumed: &Assumed) -> Plan<'a> {
         let found = site.device().map(|device| {
             let planned = site.planned();
-            // `nearest` repeats the planning for many candidates, so it runs only if something is
-            // short.
             let fit = fit::evaluate(&device, &planned, assumed);
-            let near = |at| Some((at, fit::nearest(&device, &planned, at, assumed)?));
-            // The VM of --vm; otherwise the last one whose lower promise makes all fit.
-            let asked = (site.vms.iter()).position(|vm| Some(&vm.name) == args.vm.as_ref());
-            let nearest = match asked {
-                _ if fit.fits() => None,
-                Some(at) => near(at),
-                None => {
-                    let promised = |&at: &usize| site.vms[at].is_promised_something();
-                    let last = (0..planned.len()).rev().filter(promised);
-                    last.take(NEAREST_TRIED_MAX).find_map(near)
-                }
-            };
             Found {
                 reason: fit.reason(&planned),
-                nearest,
-                nearest_of_all: fit::nearest_of_all(&device, &planned, assumed),
+                nearest: Nearest::search(site, &device, &fit, assumed),
                 fit,
             }
         });
@@ -163,7 +157,7 @@ fn verdict(plans: &[Plan<'_>]) -> Result<()> {
     let name = &bad.site.name;
     Err(match (&bad.found, bad.site.imprecision()) {
         (Some(found), _) => Problem::new(format!("device {name:?}: {}", found.reason))
-            .help("lower the promises as shown above, or move a VM to another device")
+            .help(found.help())
             .into(),
         (None, Some(what)) => Problem::new(format!("device {name:?}: {what}"))
             .help(MEASURE_AGAIN)
@@ -171,11 +165,7 @@ fn verdict(plans: &[Plan<'_>]) -> Result<()> {
         (None, None) => Problem::new(format!(
             "device {name:?} has no profile, so its throughput is not known"
         ))
-        .help(format!(
-            "measure one with `tidegate profile {}` and add profile = \"FILE\" to its [[device]]; \
-             models of the catalogue have built-in profiles",
-            bad.site.measure
-        ))
+        .help(bad.site.profile_help())
         .into(),
     })
 }
@@ -213,6 +203,8 @@ struct DeviceView<'a> {
     vms: Vec<VmView<'a>>,
     nearest: Option<Lowered<'a>>,
     nearest_of_all: Option<AllLowered<'a>>,
+    /// Tables with a `count`, each with the largest number of VMs that fits with all others.
+    nearest_counts: Vec<Fewer<'a>>,
 }
 
 #[derive(Serialize)]
@@ -246,8 +238,17 @@ struct Lowered<'a> {
 
 #[derive(Serialize)]
 struct AllLowered<'a> {
+    /// Part of all reservations and targets.
     percent: f64,
+    /// Length of all latency bounds, in per cent of those asked for.
+    latency_percent: u32,
     vms: Vec<Lowered<'a>>,
+}
+
+#[derive(Serialize)]
+struct Fewer<'a> {
+    vm: &'a str,
+    count: usize,
 }
 
 impl<'a> PlanReport<'a> {
@@ -300,19 +301,24 @@ impl<'a> DeviceView<'a> {
             depth_bound: fit.map(|fit| fit.depth_bound),
             vms: vms.map(|(at, vm)| VmView::new(vm, fit, at)).collect(),
             nearest: found.and_then(|found| {
-                let (at, objective) = found.nearest.as_ref()?;
+                let (at, objective) = found.nearest.of_one.as_ref()?;
                 Some(lowered(site, *at, objective))
             }),
             nearest_of_all: found.and_then(|found| {
-                let (part, objectives) = found.nearest_of_all.as_ref()?;
-                let vms = objectives.iter().enumerate();
+                let all = found.nearest.of_all.as_ref()?;
+                let vms = all.objectives.iter().enumerate();
                 Some(AllLowered {
                     // Thousandths to percent.
-                    percent: f64::from(*part) / 10.0,
+                    percent: f64::from(all.floors) / 10.0,
+                    latency_percent: all.bounds,
                     vms: vms
                         .map(|(at, objective)| lowered(site, at, objective))
                         .collect(),
                 })
+            }),
+            nearest_counts: found.map_or_else(Vec::new, |found| {
+                let counts = found.nearest.counts.iter();
+                counts.map(|&(ref vm, count)| Fewer { vm, count }).collect()
             }),
         }
     }

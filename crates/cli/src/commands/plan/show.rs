@@ -8,6 +8,7 @@ use tidegate_server::control::view;
 use tidegate_units::Thousandths;
 use tidegate_units::human::{duration, exact_bytes};
 
+use super::nearest::NearestOfAll;
 use super::{Found, Plan, resource, thousandths};
 use crate::objective_line;
 
@@ -224,6 +225,8 @@ fn totals(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
     if fit.needs.iter().any(|need| need.bound.is_some()) {
         let evenly = "for 99 % of requests, evenly spaced and served by deadline (EDF)";
         table.property("latencies", evenly);
+        let longer = "requests that are due within a bound may go first: a longer one takes longer";
+        table.property("", longer);
         if writes_are_not_known(plan, found) {
             let early = "reads may take longer on a device that caches writes";
             table.property("", Cell::from(early).tone(Tone::Warn));
@@ -274,7 +277,7 @@ fn blocking_cell(found: &Found) -> Cell {
     ))
 }
 
-/// Returns the nearest objectives that would fit, as lines of a configuration.
+/// Returns the nearest promises that would fit, as lines of a configuration.
 fn nearest_text(plan: &Plan<'_>, found: &Found) -> String {
     let vms = &plan.site.vms;
     let lines = |at: usize, near: &_| {
@@ -282,24 +285,56 @@ fn nearest_text(plan: &Plan<'_>, found: &Found) -> String {
         let line = |part| format!("    {part}\n");
         parts.into_iter().map(line).collect::<String>()
     };
-    let mut text = String::new();
-    if let Some((at, near)) = &found.nearest {
-        text.push_str(&format!(
-            "\nNearest objective that fits, with all others unchanged: [vm.objective] of {}\n\n{}",
+    let mut ways = Vec::new();
+    if let Some((at, near)) = &found.nearest.of_one {
+        ways.push(format!(
+            "nearest objective that fits, with all others unchanged: [vm.objective] of {}\n\n{}",
             vms[*at].name,
             lines(*at, near)
         ));
     }
-    if let Some((part, all)) = &found.nearest_of_all {
-        text.push_str(&format!(
-            "\nOr {} of all reservations and targets:\n\n",
-            Thousandths(*part)
-        ));
-        for (at, near) in all.iter().enumerate() {
-            if *near != vms[at].objective {
-                text.push_str(&format!("    # {}\n{}", vms[at].name, lines(at, near)));
+    if let Some(all) = &found.nearest.of_all {
+        let mut text = format!("{}:\n\n", changed_alike(all));
+        for (at, near) in all.objectives.iter().enumerate() {
+            let table = vms[at].table.as_ref();
+            // One table stands for all of its VMs.
+            let is_said = at > 0 && table.is_some() && table == vms[at - 1].table.as_ref();
+            if *near != vms[at].objective && !is_said {
+                let name = table.unwrap_or(&vms[at].name);
+                text.push_str(&format!("    # {name}\n{}", lines(at, near)));
             }
+        }
+        ways.push(text);
+    }
+    if !found.nearest.counts.is_empty() {
+        let mut text = "fewer VMs, with all others unchanged:\n\n".to_owned();
+        for (table, count) in &found.nearest.counts {
+            text.push_str(&format!("    # {table}\n    count = {count}\n"));
+        }
+        ways.push(text);
+    }
+    let mut text = String::new();
+    for (n, way) in ways.iter().enumerate() {
+        if n > 0 {
+            text.push_str(&format!("\nOr {way}"));
+        } else {
+            let (first, rest) = way.split_at(1);
+            text.push_str(&format!("\n{}{rest}", first.to_uppercase()));
         }
     }
     text
+}
+
+/// Returns what is changed alike for all VMs: `47.9 % of all reservations and targets`.
+fn changed_alike(all: &NearestOfAll) -> String {
+    let floors = format!(
+        "{} of all reservations and targets",
+        Thousandths(all.floors)
+    );
+    let bounds = format!("{} % of all latency bounds", all.bounds);
+    match (all.floors, all.bounds) {
+        (1000, _) => bounds,
+        (_, 100) => floors,
+        _ => format!("{floors}, and {bounds}"),
+    }
 }

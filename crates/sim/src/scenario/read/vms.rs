@@ -2,9 +2,7 @@
 
 use super::{device_index, disk, read_event_time, read_time_distribution};
 use crate::scenario::cpu::{self, HostCpu, VmCpu};
-use crate::scenario::{DEADLINE, Delay, Device, VmSpec, keys, misplaced_deadline};
-use core::ops::Range;
-use std::collections::BTreeMap;
+use crate::scenario::{Copies, DEADLINE, Delay, Device, VmSpec, keys, misplaced_deadline};
 use tidegate_config::library::Library;
 use tidegate_config::{Field, Names, Section, enforced, objective};
 use tidegate_core::objective::Objective;
@@ -25,11 +23,8 @@ pub(super) struct Reader<'a> {
     pub(super) names: Names,
     /// VMs read so far; `None` after a mistake in one of them.
     pub(super) vms: Option<Vec<VmSpec>>,
-    pub(super) groups: Groups,
+    pub(super) copies: Copies,
 }
-
-/// Indices of all VMs that a table with a count stands for, by its name.
-pub(super) type Groups = BTreeMap<String, Range<usize>>;
 
 impl Reader<'_> {
     pub(super) fn vms(&mut self, field: &Field<'_>, key: &str, background: bool) {
@@ -49,7 +44,7 @@ impl Reader<'_> {
             self.names.claim(&name, kind_name(background), field);
             all.push(VmSpec { name, ..vm.clone() });
         }
-        self.groups.insert(vm.name, first..all.len());
+        self.copies.insert(vm.name, first..all.len());
     }
 
     fn vm(
