@@ -37,11 +37,20 @@ impl Fit {
                 part(self.budget_ps)
             ),
             Some(Resource::Latency) => {
-                let mut late = self.needs.iter().zip(vms).filter_map(|(need, vm)| {
-                    Some((vm.name, need.bound.filter(|bound| !bound.holds())?))
+                let bounds = self.needs.iter().zip(vms);
+                let late = bounds.filter_map(|(need, vm)| {
+                    let bound = need.bound.filter(|bound| !bound.holds())?;
+                    let millionths = u128::from(bound.takes?.0) * 1_000_000;
+                    Some((
+                        millionths / u128::from(bound.asked.0.max(1)),
+                        vm.name,
+                        bound,
+                    ))
                 });
-                late.next()
-                    .map_or_else(String::new, |(name, bound)| late_reason(name, &bound))
+                // The tightest decides. Reversed, because the last of several equal ones is taken.
+                let late: Vec<_> = late.collect();
+                let tightest = late.iter().rev().max_by_key(|(part, ..)| part);
+                tightest.map_or_else(String::new, |(_, name, bound)| late_reason(name, bound))
             }
             Some(Resource::Capacity) => format!(
                 "the disks have {} in total, more than the device's capacity of {}",
@@ -60,7 +69,7 @@ fn late_reason(name: &str, bound: &Bound) -> String {
     // The demand-bound test gives the maximum where the envelopes alone exceed the device: the
     // queue then grows without end. Writing to a string cannot fail.
     let _ = match bound.takes.filter(|takes| takes.0 < u64::MAX) {
-        Some(takes) => write!(text, "with all promises the worst case is {}", time(takes)),
+        Some(takes) => write!(text, "what is due within it takes up to {}", time(takes)),
         None => write!(
             text,
             "requests with latency bounds need more than all of the device's time"
@@ -107,17 +116,26 @@ const LONGER_MAX: u64 = 100;
 /// Names the nearest objective that fits, unless its latency bound is far from the one asked for.
 fn nearest_words(asked: &Objective, near: &Objective) -> String {
     let latencies = asked.latency.zip(near.latency);
-    match latencies.filter(|(asked, near)| near.0 > asked.0.saturating_mul(LONGER_MAX)) {
-        None => format!(
+    let Some((bound, longer)) =
+        latencies.filter(|(asked, near)| near.0 > asked.0.saturating_mul(LONGER_MAX))
+    else {
+        return format!(
             "the nearest that fits: {}",
             changed_parts(asked, near).join(", ")
-        ),
-        Some((asked, near)) => format!(
-            "nothing near it fits: beside the rate that fits, a request may take {} instead of {}; \
-             ask for a lower rate, or lower the promises of other VMs",
-            time(near),
-            time(asked)
-        ),
+        );
+    };
+    let (longer, bound) = (time(longer), time(bound));
+    let has_floor = !(asked.reservation.is_none() && asked.target.is_none());
+    if has_floor {
+        format!(
+            "nothing near it fits: beside the rate that fits, a request may take {longer} instead \
+             of {bound}; ask for a lower rate, or lower the promises of other VMs"
+        )
+    } else {
+        format!(
+            "nothing near it fits: a request may take {longer} instead of {bound}; lower the \
+             promises of other VMs"
+        )
     }
 }
 
@@ -146,7 +164,56 @@ pub fn changed_parts(asked: &Objective, near: &Objective) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Queueing;
     use super::*;
+    use crate::profile::{Access, Curve, DepthPoint, Direction, Profile};
+    use tidegate_base::expected_workload::ExpectedWorkload;
+
+    #[test]
+    fn the_bound_that_is_missed_most_is_named() {
+        let curve = |iops| Curve::new(&[(4096, iops)]).expect("a curve");
+        let point = DepthPoint {
+            direction: Direction::Read,
+            access: Access::Random,
+            size: 4096,
+            depth: 1,
+            iops: 100.0,
+            mean: Nanos::from_millis(10),
+            p50: Nanos::from_millis(10),
+            p99: Nanos::from_millis(10),
+        };
+        let both = [curve(100.0), curve(100.0)];
+        let profile = Profile::new(both, None, Vec::new(), vec![point]);
+        let device = Device {
+            profile: &profile,
+            depth: 1,
+            max_io: 4096,
+            merge_limit: 0,
+            capacity: None,
+            queueing: Queueing::default(),
+        };
+        let objectives = [20, 5, 5].map(|ms| Objective {
+            latency: Some(Nanos::from_millis(ms)),
+            expects: ExpectedWorkload {
+                iops: Some(1),
+                ..ExpectedWorkload::NOTHING
+            },
+            ..Objective::default()
+        });
+        let vms = objectives.iter().zip(["a", "b", "c"]);
+        let vms: Vec<_> = vms.map(|(it, name)| PlannedVm::new(name, it)).collect();
+        let fit = evaluate(&device, &vms, &Assumed::default());
+        assert!(
+            fit.needs
+                .iter()
+                .all(|need| need.bound.is_some_and(|it| !it.holds()))
+        );
+        let reason = fit.reason(&vms);
+        assert!(
+            reason.starts_with("the latency bound of 5 ms of VM b cannot be met"),
+            "{reason}"
+        );
+    }
 
     #[test]
     fn a_latency_bound_far_from_the_one_asked_for_is_no_advice() {
@@ -159,5 +226,6 @@ mod tests {
         let words = nearest_words(&within(10), &within(88_200));
         assert!(words.contains("88.2 s instead of 10 ms"), "{words}");
         assert!(!words.contains("latency = "), "{words}");
+        assert!(!words.contains("rate"), "none was asked for: {words}");
     }
 }

@@ -356,7 +356,7 @@ fn refusal_names_the_short_resource_and_the_nearest_objective() {
         refusal(&device, &vms(&late), 0, &Assumed::default()).expect("it does not fit");
     assert_eq!(
         why,
-        "the latency bound of 10 ms of VM a cannot be met: with all promises the worst case is \
+        "the latency bound of 10 ms of VM a cannot be met: what is due within it takes up to \
          20 ms (8 ms alone on the device)"
     );
     assert_eq!(instead, "the nearest that fits: latency = \"20 ms\"");

@@ -185,10 +185,14 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Adds the promise that is in the way of a transfer to the refusal of that transfer.
-    pub(crate) fn naming_promise(mut self, promise: String) -> ControlError {
-        if let ControlError::Refused(CommandError::TransferTooMuch { in_the_way, .. }) = &mut self {
-            *in_the_way = promise;
+    /// Adds the promise that is in the way of a transfer to the refusal of that transfer. `promise`
+    /// gets the rate that the transfer needs, in bytes per second.
+    pub(crate) fn naming_promise(mut self, promise: impl FnOnce(u64) -> String) -> ControlError {
+        if let ControlError::Refused(CommandError::TransferTooMuch {
+            needs, in_the_way, ..
+        }) = &mut self
+        {
+            *in_the_way = promise(*needs);
         }
         self
     }

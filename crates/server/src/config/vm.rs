@@ -549,16 +549,18 @@ fn check_capacity(field: &Field<'_>, size: u64, device: &DeviceSummary, used: &m
     if let Some(capacity) = device.capacity.filter(|&capacity| *used > capacity) {
         let place = field.find("size").unwrap_or_else(|| field.clone());
         let room = capacity.saturating_sub(before);
-        place.error(
-            format!(
-                "{} does not fit: {} of the model's {} are taken",
-                units::format_bytes(size),
-                units::format_bytes(before),
-                units::format_bytes(capacity),
-            ),
-            // In MiB, rounded down, so that the suggested size fits.
-            &format!("at most {} MiB", room >> 20),
-        );
+        let (size, all) = (units::format_bytes(size), units::format_bytes(capacity));
+        // In MiB, rounded down, so that the suggested size fits.
+        let most = format!("at most {} MiB", room >> 20);
+        if before > 0 {
+            let taken = units::format_bytes(before);
+            let what = format!("{size} does not fit: {taken} of the model's {all} are taken");
+            place.error(what, &most);
+        } else {
+            // Disks that the daemon serves already are not known here.
+            let what = format!("{size} does not fit: the model has {all} for all disks");
+            place.error(what, &format!("{most}, less what other disks have"));
+        }
     }
 }
 

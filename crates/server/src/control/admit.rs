@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use jiff::Timestamp;
 use tidegate_core::fit::{self, Assumed, PlannedVm};
 use tidegate_core::objective::Objective;
+use tidegate_units::human::exact_bytes;
 
 use super::error::{ApiError, ApiResult};
 use crate::config::{DeviceConfig, Schedule, VmConfig};
@@ -103,35 +104,18 @@ impl Proposal<'_> {
 
     /// Returns the highest rate in bytes per second of a transfer of the VM that fits beside the
     /// objectives in force and the running transfers, given as VM and bytes per second. `None` if
-    /// `needs` fits, or if nothing is known about the device. With it the promise that a higher
-    /// rate would break, in words. On a device that is overcommitted already, a transfer that makes
-    /// it worse does not fit.
+    /// `needs` fits, or if nothing is known about the device. On a device that is overcommitted
+    /// already, a transfer that makes it worse does not fit.
     pub(super) fn fitting_transfer(
         &self,
         needs: Option<u64>,
-        running: &[(&str, u64)],
-    ) -> Option<(u64, String)> {
+        running: &[(String, u64)],
+    ) -> Option<u64> {
         let device = feasibility::device(self.device)?;
-        let with = |rate: u64| -> Vec<PlannedVm<'_>> {
-            let transfer = |vm: &VmConfig| {
-                let running = running.iter().find(|(name, _)| *name == vm.name);
-                if vm.name == self.vm {
-                    rate
-                } else {
-                    running.map_or(0, |(_, rate)| *rate)
-                }
-            };
-            let vms = self.vms.iter();
-            let vms = vms.map(|vm| PlannedVm {
-                transfer: transfer(vm),
-                ..feasibility::planned_vm(vm)
-            });
-            vms.collect()
-        };
         let assumed = Assumed::default();
-        let before = fit::evaluate(&device, &with(0), &assumed);
+        let before = fit::evaluate(&device, &self.with_transfer(0, running), &assumed);
         let fits = |rate: u64| {
-            let fit = fit::evaluate(&device, &with(rate), &assumed);
+            let fit = fit::evaluate(&device, &self.with_transfer(rate, running), &assumed);
             fit.fits() || !fit.is_worse_than(&before)
         };
         if needs.is_some_and(fits) {
@@ -144,9 +128,51 @@ impl Proposal<'_> {
             let middle = yes + (no - yes) / 2;
             *(if fits(middle) { &mut yes } else { &mut no }) = middle;
         }
-        let vms = with(no);
-        let in_the_way = fit::evaluate(&device, &vms, &assumed).reason(&vms);
-        Some((yes, in_the_way))
+        Some(yes)
+    }
+
+    /// Returns the promise that a transfer of the VM at `rate` bytes per second would break, in
+    /// words, with the size that is assumed of its requests. Empty if it is not known.
+    pub(super) fn broken_by_transfer(&self, rate: u64, running: &[(String, u64)]) -> String {
+        let Some(device) = feasibility::device(self.device) else {
+            return String::new();
+        };
+        let vms = self.with_transfer(rate, running);
+        let fit = fit::evaluate(&device, &vms, &Assumed::default());
+        let mut reason = fit.reason(&vms);
+        let own = vms.iter().zip(&fit.needs);
+        for (vm, need) in own.filter(|(vm, _)| vm.name == self.vm) {
+            let promised = [&vm.objective.reservation, &vm.objective.target];
+            // Otherwise the size is that of a bandwidth, as of any transfer.
+            if vm.objective.expects.size.is_none() && promised.iter().any(|rate| !rate.is_none()) {
+                reason.push_str(&format!(
+                    "; requests of {} are assumed for VM {}, which has a promise without \
+                     expects.size",
+                    exact_bytes(need.load.size.into()),
+                    vm.name
+                ));
+            }
+        }
+        reason
+    }
+
+    /// Returns the VMs of the device with a transfer of the VM at `rate` bytes per second beside
+    /// the running ones, given as VM and bytes per second.
+    fn with_transfer(&self, rate: u64, running: &[(String, u64)]) -> Vec<PlannedVm<'_>> {
+        let transfer = |vm: &VmConfig| {
+            let running = running.iter().find(|(name, _)| *name == vm.name);
+            if vm.name == self.vm {
+                rate
+            } else {
+                running.map_or(0, |(_, rate)| *rate)
+            }
+        };
+        let vms = self.vms.iter();
+        vms.map(|vm| PlannedVm {
+            transfer: transfer(vm),
+            ..feasibility::planned_vm(vm)
+        })
+        .collect()
     }
 
     /// Returns the reason why an objective does not fit if the other VMs have the objectives that

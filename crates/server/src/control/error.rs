@@ -101,30 +101,39 @@ impl ApiError {
             ),
             ControlError::NotDurable(_) => api.allowing("check the file system that holds it"),
             ControlError::LastDisk(_) => api.allowing("remove the VM"),
-            ControlError::Refused(CommandError::InUse(_)) => {
-                api.allowing("disconnect them, or cut them off with ?force=true")
-            }
-            ControlError::Refused(CommandError::HasTransfer { .. }) => {
-                api.allowing("wait until it ends, or replace it with ?replace=true")
-            }
-            ControlError::Refused(CommandError::TransferTooMuch {
-                most,
-                bytes,
-                deadline,
-                ..
-            }) => api.allowing(smaller_transfer(*most, *bytes, *deadline)),
-            ControlError::Refused(CommandError::Unmeasured) => {
-                api.allowing("deadline = \"60 s\": the device is measured while transfers run")
-            }
-            ControlError::Refused(CommandError::NoTransfer(_)) => {
-                api.allowing("a VM with a transfer in progress: GET /v1/jobs lists them")
-            }
-            ControlError::Refused(CommandError::Shrinks { .. }) => {
-                api.allowing("a larger size, or lose those bytes with ?force=true")
-            }
+            ControlError::Refused(refused) => match refusal_help(refused) {
+                Some(help) => api.allowing(help),
+                None => api,
+            },
             _ => api,
         }
     }
+}
+
+/// Returns what can be done about a refusal of an event loop; `None`: nothing is known.
+fn refusal_help(error: &CommandError) -> Option<String> {
+    let help = match error {
+        CommandError::InUse(_) => "disconnect them, or cut them off with ?force=true",
+        CommandError::HasTransfer { .. } => "wait until it ends, or replace it with ?replace=true",
+        CommandError::TransferTooMuch {
+            most,
+            bytes,
+            deadline,
+            ..
+        } => return Some(smaller_transfer(*most, *bytes, *deadline)),
+        // In MiB, rounded down, so that the suggested size fits.
+        CommandError::NoRoom(room) if room.largest >> 20 > 0 => {
+            return Some(format!("at most {} MiB", room.largest >> 20));
+        }
+        CommandError::NoRoom(_) => "remove a disk, or use another device",
+        CommandError::Unmeasured => {
+            "deadline = \"60 s\": the device is measured while transfers run"
+        }
+        CommandError::NoTransfer(_) => "a VM with a transfer in progress: GET /v1/jobs lists them",
+        CommandError::Shrinks { .. } => "a larger size, or lose those bytes with ?force=true",
+        _ => return None,
+    };
+    Some(help.to_owned())
 }
 
 /// Number of times that a transfer may have to be smaller, or its deadline later, and still have

@@ -23,6 +23,33 @@ use crate::transfer::{self, Due, TransferOrder};
 /// Example of a body.
 pub(super) const TRANSFER: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
 
+/// Highest rate of a transfer that fits, with what it has to fit beside.
+struct FittingRate {
+    /// Bytes per second.
+    most: u64,
+    /// Running transfers on the device: VM and the bytes per second that its transfer needs.
+    running: Vec<(String, u64)>,
+}
+
+impl FittingRate {
+    /// Returns the promise that a transfer of a VM at `needs` bytes per second would break, in
+    /// words; empty if it is not known.
+    fn broken_promise<P: Plane>(&self, api: &Api<P>, vm: &str, needs: u64) -> String {
+        let index = api.plane.vm(vm).map(|vm| vm.device);
+        let configs = api.plane.device_configs();
+        let Some((index, device)) = index.and_then(|at| Some((at, configs.get(at)?))) else {
+            return String::new();
+        };
+        let proposal = Proposal {
+            device,
+            vms: &api.plane.vms_of(index),
+            vm,
+            background: false,
+        };
+        proposal.broken_by_transfer(needs, &self.running)
+    }
+}
+
 impl<P: Plane> Api<P> {
     /// Returns the present time and the host's time zone, for the times in answers.
     pub(super) fn display_time(&self) -> DisplayTime {
@@ -36,14 +63,13 @@ impl<P: Plane> Api<P> {
         view::vm_transfers(vm, &self.display_time())
     }
 
-    /// Returns the maximum rate in bytes per second of a transfer of a VM so that it fits beside
-    /// the objectives on its device; `None` if its own rate fits, or nothing is known about the
-    /// device.
+    /// Returns the maximum rate of a transfer of a VM so that it fits beside the objectives on its
+    /// device; `None` if its own rate fits, or nothing is known about the device.
     async fn fitting_rate(
         &self,
         vm: &str,
         order: &TransferOrder,
-    ) -> ApiResult<Option<(u64, String)>> {
+    ) -> ApiResult<Option<FittingRate>> {
         let index = self.plane.vm(vm).map(|vm| vm.device);
         let configs = self.plane.device_configs();
         let Some((index, device)) = index.and_then(|at| Some((at, configs.get(at)?))) else {
@@ -57,7 +83,7 @@ impl<P: Plane> Api<P> {
         let running = snapshot.vms.iter().filter_map(|other| {
             let transfer = other.transfers.running?.status.transfer;
             Some((
-                other.name.as_str(),
+                other.name.clone(),
                 transfer.required_bytes_per_s(snapshot.taken_at),
             ))
         });
@@ -75,7 +101,8 @@ impl<P: Plane> Api<P> {
             background: false,
         };
         let needs = needs.map(|span| order.needs(span));
-        Ok(proposal.fitting_transfer(needs, &running))
+        let most = proposal.fitting_transfer(needs, &running);
+        Ok(most.map(|most| FittingRate { most, running }))
     }
 
     /// Writes the transfers of the VM's device to the store. Returns the reason if that fails,
@@ -163,15 +190,17 @@ async fn begin_checked<P: Plane>(
     } else {
         api.fitting_rate(vm, &order).await?
     };
-    order.most = fitting.as_ref().map(|(most, _)| *most);
+    order.most = fitting.as_ref().map(|fitting| fitting.most);
     // The transfer begins only now: the wait for other changes is no part of its time.
     let at = api.clock.now();
     let begun = api.plane.begin_transfer(vm, order, at);
     let begun = async {
-        let in_the_way = fitting.map_or(String::new(), |(_, promise)| promise);
-        begun
-            .await
-            .map_err(|error| error.naming_promise(in_the_way))
+        // The event loop knows what a transfer with a tolerance needs.
+        let broken = |needs| {
+            let fitting = fitting.as_ref();
+            fitting.map_or_else(String::new, |it| it.broken_promise(api, vm, needs))
+        };
+        begun.await.map_err(|error| error.naming_promise(broken))
     };
     let now = in_time(vm, begun).await;
     if let (Err(error), Some((placements, claim))) = (&now, placed) {
