@@ -1,8 +1,9 @@
 //! Progress bars of long commands, on standard error if it is a terminal.
 
+use std::fmt;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Redraws of a bar per second.
 const REDRAWS_PER_S: u8 = 10;
@@ -12,13 +13,40 @@ const REDRAWS_PER_S: u8 = 10;
 pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_S);
     let style = ProgressStyle::with_template(
-        "{prefix} [{bar:30}] {percent:>3} %, {elapsed} elapsed, {eta} left  {msg}",
+        "{prefix} [{bar:30}] {percent:>3} %, {elapsed} elapsed, {left} left  {msg}",
     )
     .expect("the template is well formed")
+    .with_key("left", write_left)
     .progress_chars("=> ");
     ProgressBar::with_draw_target(Some(total), target)
         .with_style(style)
         .with_prefix(what)
+}
+
+/// Writes the time that is left at the mean pace so far: `{eta}` has the pace of the last seconds,
+/// which is endless for a bar that appears with its first steps done.
+fn write_left(state: &ProgressState, to: &mut dyn fmt::Write) {
+    let left = time_left(
+        state.elapsed(),
+        state.pos(),
+        state.len().unwrap_or_default(),
+    );
+    // A bar that is drawn without it is better than none.
+    let _ = match left {
+        Some(left) => write!(to, "{:#}", HumanDuration(left)),
+        None => write!(to, "?"),
+    };
+}
+
+/// Returns the time for the rest of `total` steps, if all take as long as those done so far took on
+/// average; at least a second while steps are left. `None`: no step is done.
+fn time_left(elapsed: Duration, done: u64, total: u64) -> Option<Duration> {
+    let left = total.saturating_sub(done);
+    if done == 0 {
+        return None;
+    }
+    let time = elapsed.mul_f64(left as f64 / done as f64);
+    Some(time.max(Duration::from_secs(u64::from(left > 0))))
 }
 
 /// Creates a line with the label `what` and the time that has passed, for work of unknown length.
@@ -84,5 +112,19 @@ impl Drop for DelayedBar {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_that_of_the_steps_done_and_never_0_before_the_end() {
+        let elapsed = Duration::from_secs(10);
+        assert_eq!(time_left(elapsed, 0, 100), None);
+        assert_eq!(time_left(elapsed, 25, 100), Some(Duration::from_secs(30)));
+        assert_eq!(time_left(elapsed, 99, 100), Some(Duration::from_secs(1)));
+        assert_eq!(time_left(elapsed, 100, 100), Some(Duration::ZERO));
     }
 }

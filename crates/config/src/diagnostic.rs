@@ -320,7 +320,7 @@ pub fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// Returns alternatives joined as in a sentence: `a, b or c`, or `nothing` if there are none.
-pub(crate) fn join_alternatives(alternatives: &[String]) -> String {
+pub fn join_alternatives(alternatives: &[String]) -> String {
     match alternatives.split_last() {
         None => "nothing".to_owned(),
         Some((only, [])) => only.clone(),

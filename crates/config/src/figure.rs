@@ -12,6 +12,13 @@ pub(crate) const RATE_EXAMPLES: &str =
 /// Returns the problem of a rate that could not be parsed, and what is allowed instead.
 pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
     let problem = error.to_string();
+    // A comma also stands between two figures, so the whole text decides.
+    if let Some(plain) = without_separators(&error.found)
+        && units::parse_rate(&plain).is_ok()
+    {
+        let problem = format!("{:?} has separators of thousands", error.found);
+        return (problem, format!("{plain:?}, without them"));
+    }
     match &error.kind {
         RateErrorKind::OpsTwice | RateErrorKind::BandwidthTwice => {
             let allowed = "one figure in IOPS, one in B/s, or both";
@@ -54,6 +61,10 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
 /// Returns the problem of a figure that could not be parsed, and what is allowed instead.
 pub(crate) fn explain_unit(error: &UnitError) -> (String, String) {
     let (found, quantity) = (&error.found, error.quantity);
+    if let Some(plain) = without_separators(found) {
+        let problem = format!("{found:?} has separators of thousands");
+        return (problem, format!("{plain:?}, without them"));
+    }
     let example = quantity.example();
     let units = || {
         format!(
@@ -84,6 +95,29 @@ pub(crate) fn explain_unit(error: &UnitError) -> (String, String) {
     }
 }
 
+/// Returns a figure without the separators before groups of three digits, `10000 IOPS` for
+/// `10,000 IOPS`; `None` if it has none.
+fn without_separators(found: &str) -> Option<String> {
+    // A comma, as in English; space, apostrophe, underscore; no point, which begins decimals.
+    let is_separator = |c: char| {
+        matches!(
+            c,
+            ',' | '_' | '\'' | ' ' | '\u{a0}' | '\u{2009}' | '\u{202f}'
+        )
+    };
+    let chars: Vec<char> = found.trim().chars().collect();
+    let is_digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
+    let groups = |at: usize| {
+        is_separator(chars[at])
+            && at.checked_sub(1).is_some_and(is_digit)
+            && (1..=3).all(|n| is_digit(at + n))
+            && !is_digit(at + 4)
+    };
+    let kept = (0..chars.len()).filter(|&at| !groups(at));
+    let plain: String = kept.map(|at| chars[at]).collect();
+    (plain.chars().count() < chars.len()).then_some(plain)
+}
+
 /// Returns a bare number with its likely units: `"4 B", "4 KiB", "4 MiB" or "4 GiB"`.
 pub(crate) fn suggest(quantity: units::Quantity, number: &str) -> String {
     let likely = match quantity {
@@ -97,4 +131,33 @@ pub(crate) fn suggest(quantity: units::Quantity, number: &str) -> String {
         .map(|unit| format!("{number} {unit}"))
         .collect();
     one_of(figures.iter().map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_of_thousands_are_named_with_the_figure_without_them() {
+        let plain = [
+            ("10,000 IOPS", "10000 IOPS"),
+            ("1 000 000 IOPS", "1000000 IOPS"),
+            ("1'500 MB/s", "1500 MB/s"),
+            ("10_000 IOPS, 1,000 MB/s", "10000 IOPS, 1000 MB/s"),
+        ];
+        for (found, plain) in plain {
+            let error = units::parse_rate(found).expect_err("separators");
+            let (what, allowed) = explain_rate(&error);
+            assert!(what.contains("separators of thousands"), "{what}");
+            assert_eq!(allowed, format!("{plain:?}, without them"));
+        }
+        let error = units::parse_bytes("2,048 MiB").expect_err("a separator");
+        assert_eq!(explain_unit(&error).1, "\"2048 MiB\", without them");
+        for found in ["10,00 IOPS", "1,2345 IOPS", "500 IOPS, 300", "x,000"] {
+            assert_eq!(without_separators(found), None, "{found}");
+        }
+        // Decimals stay what they are.
+        let error = units::parse_rate("1.000 IOPS").expect_err("no whole number");
+        assert!(!explain_rate(&error).0.contains("separators"));
+    }
 }

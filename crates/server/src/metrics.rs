@@ -1,4 +1,4 @@
-//! `/metrics`: counters and gauges in OpenMetrics text, for Prometheus.
+//! `/metrics`: counters and gauges for Prometheus, in OpenMetrics text or its own text format.
 //!
 //! Each metric is declared once, in one of the tables below, with its help text and its unit; a
 //! test compares the operating guide with the tables. Values come from snapshots of the event loops
@@ -7,6 +7,7 @@
 mod cluster;
 mod devices;
 mod exchange;
+mod exposition;
 mod handshakes;
 mod history;
 mod promises;
@@ -33,11 +34,9 @@ use crate::membership::MembershipStatus;
 use crate::sandbox;
 use crate::timekeeping::{CONTROL_STALLS, JUMPS, LOOP_STALLS};
 use devices::DEVICE_METRICS;
+pub(crate) use exposition::Exposition;
 pub(crate) use schedules::Scheduled;
 use vms::VM_METRICS;
-
-/// Content type of the answer: OpenMetrics text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Exponents of the first and last bound of exported histograms, in powers of two nanoseconds: 2^15
 /// (33 us) to 2^35 (34 s). They coincide with bounds of the internal histograms, so that no count

@@ -16,6 +16,11 @@ const BEHIND_MIN: f64 = 0.01;
 /// Smallest part of a VM's time that makes a class worth a column: it is shown as 1 %.
 const VISIBLE_MIN: f64 = 0.005;
 
+/// Most rows of pairs of VMs that a table has.
+const PAIRS_MAX: usize = 40;
+/// Most VMs that a row names of those behind which a VM was.
+const BEHIND_MAX: usize = 5;
+
 pub(super) fn run(args: &InterferenceArgs, client: &Client, out: Output) -> Result<()> {
     let device = match &args.device {
         Some(device) => device.clone(),
@@ -74,8 +79,18 @@ fn matrix(view: &InterferenceView) -> Table {
             .map(|it| (it.vm.as_str(), it.total_ns()));
         let behind = named.chain([("others", times.unnamed_ns)]);
         let behind = behind.filter(|(_, ns)| *ns as f64 >= all.max(1) as f64 * BEHIND_MIN);
-        let behind = behind.map(|(vm, ns)| format!("{vm} {}", percent(ns as f64, all as f64)));
-        let behind: Cell = behind.collect::<Vec<_>>().join(", ").into();
+        let mut behind: Vec<_> = behind.collect();
+        behind.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
+        let rest = behind.split_off(BEHIND_MAX.min(behind.len()));
+        let part = |ns: u64| percent(ns as f64, all as f64);
+        let named = behind.iter().map(|&(vm, ns)| format!("{vm} {}", part(ns)));
+        let more = (!rest.is_empty()).then(|| {
+            let sum = rest
+                .iter()
+                .fold(0, |sum: u64, (_, ns)| sum.saturating_add(*ns));
+            format!("{} more {}", rest.len(), part(sum))
+        });
+        let behind: Cell = named.chain(more).collect::<Vec<_>>().join(", ").into();
         let shares = classes.iter().map(|(_, ns)| share(ns(times), times).into());
         table.row(
             [
@@ -90,7 +105,8 @@ fn matrix(view: &InterferenceView) -> Table {
     table
 }
 
-/// Returns the VMs behind which others were, a row for each pair.
+/// Returns the VMs behind which others were, a row for each pair; of more than [`PAIRS_MAX`] those
+/// with the largest parts of the VM's time, and a row that counts the rest.
 pub(super) fn pairs<'a>(vms: impl Iterator<Item = (&'a str, &'a InterferenceTimes)>) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
@@ -99,6 +115,7 @@ pub(super) fn pairs<'a>(vms: impl Iterator<Item = (&'a str, &'a InterferenceTime
         ("INSIDE", Align::Right),
         ("OF ITS TIME", Align::Right),
     ]);
+    let mut rows = Vec::new();
     for (vm, times) in vms {
         let all = times.total_ns() as f64;
         let mean = |ns: u64| duration(ns / times.requests.max(1));
@@ -107,14 +124,28 @@ pub(super) fn pairs<'a>(vms: impl Iterator<Item = (&'a str, &'a InterferenceTime
             if part < all * BEHIND_MIN {
                 continue;
             }
-            table.row([
+            let row: [Cell; 5] = [
                 Cell::from(vm).tone(Tone::Strong),
                 behind.vm.as_str().into(),
                 mean(behind.waited_ns).into(),
                 mean(behind.inside_ns).into(),
                 percent(part, all).into(),
-            ]);
+            ];
+            rows.push((part / all, row));
         }
+    }
+    let more = rows.len().saturating_sub(PAIRS_MAX);
+    let mut parts: Vec<f64> = rows.iter().map(|(part, _)| *part).collect();
+    parts.sort_by(|a, b| b.total_cmp(a));
+    let least = parts.get(PAIRS_MAX - 1).copied().unwrap_or_default();
+    // In the order of the VMs; of equal parts the first ones.
+    let large = rows.into_iter().filter(|(part, _)| *part >= least);
+    for (_, row) in large.take(PAIRS_MAX) {
+        table.row(row);
+    }
+    if more > 0 {
+        let rest = format!("and {} pairs with less", count(more as u64));
+        table.row([rest.as_str(), "", "", "", ""]);
     }
     table
 }
@@ -163,5 +194,42 @@ mod tests {
         );
         let text = pairs([("db", &times)].into_iter()).render(Style::Plain);
         assert!(text.contains("backup   70 ns"), "{text}");
+    }
+
+    #[test]
+    fn many_pairs_and_many_names_are_counted_instead_of_shown() {
+        let behind = |vm: String, waited_ns| BehindTimes {
+            vm,
+            waited_ns,
+            inside_ns: 0,
+        };
+        let times = |first: u64| InterferenceTimes {
+            requests: 1,
+            others_ns: 1000,
+            behind: (0..10)
+                .map(|n| behind(format!("b{n}"), first - n))
+                .collect(),
+            ..InterferenceTimes::default()
+        };
+        let (large, small) = (times(90), times(80));
+        let all = ["v0", "v1", "v2", "v3", "v4"].map(|vm| (vm, &large));
+        let text = pairs(all.into_iter().take(4)).render(Style::Plain);
+        assert_eq!(text.lines().count(), 41, "{text}");
+        // The VM with the smaller parts is the one whose pairs are counted.
+        let with_small = [("small", &small)].into_iter().chain(all);
+        let text = pairs(with_small).render(Style::Plain);
+        assert_eq!(text.lines().count(), 42, "{text}");
+        assert!(text.ends_with("and 20 pairs with less\n"), "{text}");
+        assert!(!text.contains("small"), "{text}");
+        let view = InterferenceView {
+            device: "disk0".to_owned(),
+            vms: vec![VmInterferenceView {
+                vm: "db".to_owned(),
+                background: false,
+                times: large,
+            }],
+        };
+        let text = matrix(&view).render(Style::Plain);
+        assert!(text.contains("b4 9 %, 5 more 42 %"), "{text}");
     }
 }

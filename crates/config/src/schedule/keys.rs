@@ -33,7 +33,8 @@ pub(super) const UNTIL: KeyInfo = KeyInfo::new(
     "until",
     KeyKind::OneOf(&[KeyKind::Form(&TIME), KeyKind::Form(&MOMENT)]),
     KeyDefault::Unset("midnight"),
-    "end of the entry. A time of day not after `from` is on the next day; `\"24:00\"` is midnight",
+    "end of the entry. A time of day not after `from` is on the next day, so that an entry until \
+     the same time holds all day; `\"24:00\"` is midnight",
 );
 /// Days on which an entry begins.
 pub(super) const DAYS: KeyInfo = KeyInfo::new(

@@ -22,7 +22,7 @@ use axum::http::header::{
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -30,7 +30,6 @@ use tidegate_dashboard::Asset;
 
 use super::access::Caller;
 use super::error::{ApiError, ApiResult};
-use super::handlers;
 use crate::log_limit;
 
 /// Connections that a listener of the dashboard serves at a time.
@@ -71,9 +70,14 @@ pub(super) fn router(api: Router, host_names: &[String]) -> Router {
     Router::new()
         .route("/", get(file))
         .route("/assets/{name}", get(file))
-        .method_not_allowed_fallback(handlers::no_such_method)
+        .method_not_allowed_fallback(no_such_method)
         .fallback_service(api)
         .layer(middleware::from_fn_with_state(host_names, guard))
+}
+
+async fn no_such_method(method: Method, uri: Uri) -> ApiError {
+    let what = format!("{} does not support {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing("GET")
 }
 
 /// Answers with a file of the page.

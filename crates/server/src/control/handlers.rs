@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config::{self, VmConfig};
 use crate::daemon::ControlError;
 use crate::health;
-use crate::metrics;
+use crate::metrics::{self, Exposition};
 
 /// Example of a body of `PUT .../policy`.
 pub(super) const POLICY: &str = "{\"name\": \"mclock\", \"cost_size\": \"16 KiB\"}";
@@ -393,20 +393,32 @@ pub(super) async fn readiness<P: Plane>(State(api): State<Api<P>>) -> ApiResult<
     Ok(json(code, &readiness))
 }
 
-pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
+pub(super) async fn metrics<P: Plane>(
+    State(api): State<Api<P>>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    metrics_as(State(api), Exposition::accepted(&headers)).await
+}
+
+/// Answers with the metrics in a format.
+///
+/// # Errors
+/// 503 if an event loop does not answer.
+pub(super) async fn metrics_as<P: Plane>(
+    State(api): State<Api<P>>,
+    exposition: Exposition,
+) -> ApiResult<Response> {
     let all = api.snapshots().await?;
     let history = api.plane.history().map(|history| history.status());
-    Ok((
-        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
-        metrics::render(
-            all,
-            api.scheduled(),
-            api.plane.handshakes(),
-            history,
-            api.plane.membership().map(|it| it.status()),
-        ),
-    )
-        .into_response())
+    let text = metrics::render(
+        all,
+        api.scheduled(),
+        api.plane.handshakes(),
+        history,
+        api.plane.membership().map(|it| it.status()),
+    );
+    let content_type = [(CONTENT_TYPE, exposition.content_type())];
+    Ok((content_type, exposition.convert(text)).into_response())
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
@@ -415,15 +427,5 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
         "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, \
          /v1/recordings, /v1/whatif, /v1/report, /v1/stats, /v1/events, /v1/history, /v1/tokens, \
          /v1/budget, /healthz, /readyz or /metrics",
-    )
-}
-
-pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
-    let what = format!("{} does not support {method}", uri.path());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
-        "GET to read; PUT .../policy and .../recording, PATCH .../objective, PUT .../learnt, \
-         PUT and DELETE .../job, POST and DELETE .../schedule and .../faults, POST /v1/tokens, \
-         DELETE /v1/tokens/{name} and .../known, POST and DELETE /v1/whatif, PUT and DELETE \
-         /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -34,7 +34,9 @@ use tidegate_api::stats::StatsView;
 use tidegate_api::transfer::{TransferRequest, VmTransfersView};
 use tidegate_api::vm::{Removed, VmRequest, VmView};
 use tidegate_api::what_if::{WhatIfRequest, WhatIfView};
+use tidegate_config::diagnostic::join_alternatives;
 
+use super::error::ApiError;
 use super::openapi::{Description, about, document_json};
 use super::plane::Plane;
 use super::{
@@ -42,7 +44,7 @@ use super::{
     history, learnt_vm_state as l, pages, recordings as r, schedule as s, tokens, transfers as t,
     vms_and_disks as v, what_if as w,
 };
-use crate::metrics;
+use crate::metrics::Exposition;
 
 /// Method and path with its handler and the lowest role that may use it.
 pub(super) struct Route<P> {
@@ -207,8 +209,11 @@ fn state<P: Plane>() -> Vec<Route<P>> {
         "Largest promises that each device has room for, by part of the objective.",
     )
     .answers_list::<DeviceBudgetView>();
-    let metrics =
-        about("metrics", "Metrics in the format of Prometheus.").answers_as(metrics::CONTENT_TYPE);
+    let metrics = about(
+        "metrics",
+        "Metrics in the text format of Prometheus, or in OpenMetrics for those who accept it.",
+    )
+    .answers_as(Exposition::Text.content_type());
     let document = about("openapi", "This description of the API, OpenAPI 3.1.").answers_file();
     vec![
         route(READ, GET, "/v1/policies", h::policies, all),
@@ -488,6 +493,22 @@ async fn openapi<P: Plane>() -> Response {
     ([(CONTENT_TYPE, "application/json")], text.clone()).into_response()
 }
 
+/// Answers a request to a path of the API with a method that the path does not have. `matched`: the
+/// path as routes have it.
+async fn no_such_method<P: Plane>(
+    matched: Option<MatchedPath>,
+    method: Method,
+    uri: Uri,
+) -> ApiError {
+    let what = format!("{} does not support {method}", uri.path());
+    let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method");
+    let routes = routes::<P>();
+    let is_here = |path| matched.as_ref().is_some_and(|at| at.as_str() == path);
+    let here = routes.iter().filter(|route| is_here(route.path));
+    let methods: Vec<String> = here.map(|route| route.method.to_string()).collect();
+    error.allowing(join_alternatives(&methods))
+}
+
 /// Makes the router of the API. A request without an [`access::Caller`] is refused.
 pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
     let mut router = Router::new();
@@ -504,7 +525,7 @@ pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
     }
     router
         .fallback(h::no_such_path)
-        .method_not_allowed_fallback(h::no_such_method)
+        .method_not_allowed_fallback(no_such_method::<P>)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(
             api.clone(),

@@ -19,6 +19,7 @@ use super::error::{ApiError, ApiResult};
 use super::handlers;
 use super::plane::Plane;
 use super::shared::Shared;
+use crate::metrics::Exposition;
 
 /// Connections that a listener of metrics serves at a time.
 pub(super) const SCRAPERS_MAX: usize = 32;
@@ -29,7 +30,7 @@ const ANSWER_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy)]
 enum Page {
     Health,
-    Metrics,
+    Metrics(Exposition),
     Readiness,
 }
 
@@ -37,7 +38,8 @@ enum Page {
 struct Scrapes<P> {
     api: Api<P>,
     health: Shared<ApiResult<Answer>>,
-    metrics: Shared<ApiResult<Answer>>,
+    text_metrics: Shared<ApiResult<Answer>>,
+    open_metrics: Shared<ApiResult<Answer>>,
     readiness: Shared<ApiResult<Answer>>,
 }
 
@@ -75,15 +77,20 @@ pub(super) fn router<P: Plane>(api: Api<P>) -> Router {
     let scrapes = Scrapes {
         api,
         health: Shared::reused_for(ANSWER_INTERVAL),
-        metrics: Shared::reused_for(ANSWER_INTERVAL),
+        text_metrics: Shared::reused_for(ANSWER_INTERVAL),
+        open_metrics: Shared::reused_for(ANSWER_INTERVAL),
         readiness: Shared::reused_for(ANSWER_INTERVAL),
     };
     let answer = |page| {
         get(move |State(scrapes): State<Scrapes<P>>| async move { scrapes.page(page).await })
     };
+    let metrics = async |State(scrapes): State<Scrapes<P>>, headers: HeaderMap| {
+        let page = Page::Metrics(Exposition::accepted(&headers));
+        scrapes.page(page).await
+    };
     Router::new()
         .route("/healthz", answer(Page::Health))
-        .route("/metrics", answer(Page::Metrics))
+        .route("/metrics", get(metrics))
         .route("/readyz", answer(Page::Readiness))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
@@ -96,14 +103,17 @@ impl<P: Plane> Scrapes<P> {
     async fn page(&self, page: Page) -> ApiResult<Answer> {
         let shared = match page {
             Page::Health => &self.health,
-            Page::Metrics => &self.metrics,
+            Page::Metrics(Exposition::Text) => &self.text_metrics,
+            Page::Metrics(Exposition::OpenMetrics) => &self.open_metrics,
             Page::Readiness => &self.readiness,
         };
         let state = State(self.api.clone());
         let make = move || async move {
             let response = match page {
                 Page::Health => handlers::health(state).await.into_response(),
-                Page::Metrics => handlers::metrics(state).await.into_response(),
+                Page::Metrics(exposition) => handlers::metrics_as(state, exposition)
+                    .await
+                    .into_response(),
                 Page::Readiness => handlers::readiness(state).await.into_response(),
             };
             Answer::of(response).await

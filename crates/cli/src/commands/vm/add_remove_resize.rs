@@ -1,5 +1,6 @@
 //! `tidegate vm add`, `remove` and `resize`.
 
+use std::io;
 use std::path::Path;
 
 use anyhow::Result;
@@ -97,8 +98,15 @@ fn typed_disk(DiskArg(keys): &DiskArg) -> DiskRequest {
 
 /// Returns the `[[vm]]` tables of a file as JSON.
 fn from_file(file: &Path) -> Result<Vec<Value>> {
-    let text = document::read_text(file).map_err(Problem::new)?;
-    let loaded = document::read(&text, &file.display().to_string(), |root: &Field<'_>| {
+    let (text, name) = if file == Path::new("-") {
+        let text = io::read_to_string(io::stdin());
+        let failed = |error| Problem::new(format!("cannot read standard input: {error}"));
+        (text.map_err(failed)?, "standard input".to_owned())
+    } else {
+        let text = document::read_text(file).map_err(Problem::new)?;
+        (text, file.display().to_string())
+    };
+    let loaded = document::read(&text, &name, |root: &Field<'_>| {
         let mut section = Section::open(root)?;
         let vms = section.take_tables("vm");
         if vms.is_empty() {

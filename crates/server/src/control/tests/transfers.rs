@@ -414,8 +414,8 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
             "?replace=true",
         ),
         ("DELETE", JOB, "", 404, "oltp", "no transfer", "/v1/jobs"),
-        ("POST", JOB, good, 405, "method", "POST", ".../job"),
-        ("DELETE", "/v1/jobs", "", 405, "method", "DELETE", ".../job"),
+        ("POST", JOB, good, 405, "method", "POST", "GET, PUT or"),
+        ("DELETE", "/v1/jobs", "", 405, "method", "DELETE", "GET"),
     ]
 }
 
