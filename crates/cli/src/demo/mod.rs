@@ -7,6 +7,7 @@
 //! the dashboard shows the same daemon, and in the end a report is made of its history.
 
 mod comparisons;
+mod processor_time;
 mod show;
 
 use std::io::IsTerminal;
@@ -31,6 +32,7 @@ use crate::objective_line;
 use crate::output::{self, Output};
 use crate::problem::Problem;
 use comparisons::{COMPARISONS, Comparison};
+use processor_time::ProcessorTime;
 
 const CONFIG: &str = include_str!("../../../../examples/demo.toml");
 /// Device model of the configuration, written to [`MODEL_PATH`] beside it.
@@ -63,6 +65,8 @@ pub(crate) struct Options {
 pub(crate) struct Results {
     /// Results of each comparison and policy, in order.
     pub(crate) policies: Vec<PolicyResult>,
+    /// Time of the demo's threads, which tells how busy the machine was.
+    pub(crate) processor_time: ProcessorTime,
 }
 
 /// Results of one device's VMs under one policy.
@@ -186,6 +190,9 @@ fn end(options: &Options, results: &Results, socket: &Path, took: Duration) -> R
     if options.out.is_json() {
         options.out.json(results)?;
     }
+    if let Some(warning) = results.processor_time.warning() {
+        output::tell(format_args!("{warning}"));
+    }
     let from = format!("-{}s", took.as_secs() + 1);
     (options.write_report)(&options.report, &Client::new(socket)?, &from, "now")?;
     if options.keep {
@@ -295,10 +302,12 @@ async fn compare_all(
     let terminal = std::io::stdout().is_terminal();
     let mut results = Results {
         policies: Vec::new(),
+        processor_time: ProcessorTime::default(),
     };
     for (comparison, duration) in COMPARISONS.iter().zip(durations) {
         let mut display = show::Display::new(terminal, options);
-        let runs = compare(options, comparison, *duration, daemon, dir, &mut display).await?;
+        let watching = (&mut display, &mut results.processor_time);
+        let runs = compare(options, comparison, *duration, daemon, dir, watching).await?;
         display.finish(comparison, &runs)?;
         results.policies.extend(runs);
     }
@@ -312,7 +321,7 @@ async fn compare(
     duration: Duration,
     daemon: &DaemonHandle,
     dir: &Path,
-    display: &mut show::Display,
+    (display, processor_time): (&mut show::Display, &mut ProcessorTime),
 ) -> Result<Vec<PolicyResult>> {
     let device = daemon.devices().entries().iter();
     let device = (device.map(|entry| entry.name()))
@@ -342,6 +351,7 @@ async fn compare(
     display.print_vms(comparison, vms.iter().map(|vm| vm.objective.as_str()))?;
     let settling = (duration / SETTLING_SHARE).max(SETTLING_MIN);
     let mut results = Vec::new();
+    let time_before = ProcessorTime::now();
     let comparison_began = Instant::now();
     for policy in &options.policies {
         daemon.set_policy(device, policy.clone()).await?;
@@ -371,6 +381,8 @@ async fn compare(
         }
         results.push(summarize(comparison, policy, &vms, daemon).await?);
     }
+    // The threads of the guests end with `vms`, behind this.
+    processor_time.add(ProcessorTime::now().since(time_before));
     Ok(results)
 }
 
