@@ -62,6 +62,8 @@ pub enum ReasonKind {
     LoopSilent,
     /// A disk refuses requests, after a failed fsync or because its server may have lost data.
     DiskFailed,
+    /// A change of a disk found no space in the last ten minutes, as on a full file system.
+    DiskFull,
     /// The server that has the bytes of a disk cannot be reached; requests wait.
     DiskUnreachable,
     /// No I/O of a disk completes while the device completes I/Os of other disks.
@@ -87,6 +89,7 @@ impl ReasonKind {
             ReasonKind::LoopSilent => Severity::Failing,
             ReasonKind::VmNotServed
             | ReasonKind::DiskFailed
+            | ReasonKind::DiskFull
             | ReasonKind::DiskUnreachable
             | ReasonKind::DiskHung
             | ReasonKind::DiskLocked
@@ -153,6 +156,7 @@ mod tests {
         let degraded = [
             (ReasonKind::VmNotServed, "vm_not_served"),
             (ReasonKind::DiskFailed, "disk_failed"),
+            (ReasonKind::DiskFull, "disk_full"),
             (ReasonKind::DiskUnreachable, "disk_unreachable"),
             (ReasonKind::DiskHung, "disk_hung"),
             (ReasonKind::DiskLocked, "disk_locked"),

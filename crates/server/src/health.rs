@@ -160,6 +160,8 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
     let failed = failed.map(|why| reason(ReasonKind::DiskFailed, why));
     let away = disk.unreachable.clone();
     let away = away.map(|why| reason(ReasonKind::DiskUnreachable, why));
+    let full = disk.no_space.clone();
+    let full = full.map(|why| reason(ReasonKind::DiskFull, why));
     let locked = (disk.activation == Some(ActivationState::LockedElsewhere)).then(|| {
         let what = Inactive::LockedElsewhere.notice().to_owned();
         reason(ReasonKind::DiskLocked, what)
@@ -177,7 +179,7 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
         }
         _ => None,
     };
-    let lasting = failed.into_iter().chain(away).chain(locked);
+    let lasting = failed.into_iter().chain(full).chain(away).chain(locked);
     lasting.chain(late).collect()
 }
 
@@ -245,6 +247,21 @@ mod tests {
         assert!(
             problem.contains("since 12:00: etcd does not answer"),
             "{problem}"
+        );
+    }
+
+    #[test]
+    fn a_full_file_system_degrades_a_disk_beside_other_reasons() {
+        let mut device = snapshot("disk0", &["a"]);
+        device.vms[0].disks[0].no_space = Some("a change found no space".to_owned());
+        let kinds = |device: &DeviceSnapshot| -> Vec<ReasonKind> {
+            device_reasons(device).iter().map(|it| it.kind).collect()
+        };
+        assert_eq!(kinds(&device), [ReasonKind::DiskFull]);
+        device.vms[0].disks[0].failed = Some("flush failed".to_owned());
+        assert_eq!(
+            kinds(&device),
+            [ReasonKind::DiskFailed, ReasonKind::DiskFull]
         );
     }
 

@@ -136,7 +136,16 @@ const HAVE_NO_RESULTS: [&str; 8] = [
 ];
 
 /// Commands whose output is always text, so that another format is refused.
-const TEXT_ONLY: [&str; 6] = ["top", "report", "man", "completions", "init", "import"];
+const TEXT_ONLY: [&str; 8] = [
+    "top",
+    "report",
+    "man",
+    "completions",
+    "init",
+    "import",
+    "serve",
+    BACKEND,
+];
 
 /// Command of a vhost-user back-end.
 const BACKEND: &str = "vhost-user-blk";
@@ -419,10 +428,12 @@ pub(crate) enum Command {
         after_help = "Latency runs from a request's arrival at the scheduler to its completion. It \
                       is the sum of queue time (waiting for limits and other VMs) and device time. \
                       The time of the client and the socket is not included, so fio or a guest \
-                      measures more.\n\nPrecision: B is the deviation of the mean bandwidth from \
-                      the target, beta the mean of |B| over intervals, V the mean deviation of \
-                      single seconds from their mean. Seconds in which a VM had nothing \
-                      outstanding are not counted.\n\nExamples:
+                      measures more. WAIT P99 and DEVICE P99 are the larger one of reads and \
+                      writes, each by themselves: where few of either are much slower, it is above \
+                      P99, which is that of all requests together.\n\nPrecision: B is the \
+                      deviation of the mean bandwidth from the target, beta the mean of |B| over \
+                      intervals, V the mean deviation of single seconds from their mean. Seconds \
+                      in which a VM had nothing outstanding are not counted.\n\nExamples:
   tidegate stats
   tidegate stats --follow --interval \"2 s\"
   tidegate stats --precision --interval \"10 s\"
@@ -444,7 +455,10 @@ pub(crate) enum Command {
     /// Simulate a scenario or a fio job file, in virtual time
     #[command(
         after_help = "The scheduler of the daemon runs against a device model. The same scenario \
-                      and seed give the same output on every machine.\n\nExamples:
+                      and seed give the same output on every machine.\n\nPrecision: B is the \
+                      deviation of the mean bandwidth from the target, BETA the mean of |B| over \
+                      intervals, V the mean deviation of single seconds from their \
+                      mean.\n\nExamples:
   tidegate sim examples/noisy-neighbour.toml
   tidegate sim examples/noisy-neighbour.toml --policy fifo
   tidegate sim examples/noisy-neighbour.toml --interval \"1 s\" -o csv
@@ -471,7 +485,9 @@ pub(crate) enum Command {
                       have printed. With --shard auto the shard is that of the Slurm array task \
                       (--array=1-N), or of the pod of an indexed Kubernetes Job, whose \
                       TIDEGATE_SHARDS must be its number of completions. docs/sweeps.md has \
-                      scripts and manifests.\n\nExamples:
+                      scripts and manifests.\n\nBETA is the mean deviation of the bandwidth from \
+                      the target over intervals, V that of single seconds from their \
+                      mean.\n\nExamples:
   tidegate sweep examples/host.toml --policy fifo,mclock --seeds 1..20
   tidegate sweep examples/host-cpu.toml --scheduler none,credit2,isacs \\
       --policy mclock,vfair

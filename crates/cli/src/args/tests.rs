@@ -231,13 +231,15 @@ fn json_is_refused_by_commands_that_print_text_alone() {
         "tidegate report --output json",
         "tidegate -o json completions bash",
         "tidegate -o csv init",
+        "tidegate -o json serve x",
+        "tidegate vhost-user-blk --socket-path x -o json",
     ] {
         let message = Args::read(words.split(' '))
             .expect_err("text alone")
             .to_string();
         assert!(message.contains("output: leave out --output"), "{message}");
     }
-    for words in ["tidegate -o table init", "tidegate -o json serve x"] {
+    for words in ["tidegate -o table init", "tidegate -o json check x"] {
         let read = Args::read(words.split(' '));
         read.unwrap_or_else(|error| panic!("{error}"));
     }

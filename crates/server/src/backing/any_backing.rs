@@ -207,6 +207,11 @@ impl AnyBacking {
         call!(self, it => it.failure())
     }
 
+    /// See [`Backing::no_space`].
+    pub(crate) fn no_space(&self) -> Option<String> {
+        call!(self, it => it.no_space())
+    }
+
     /// See [`Backing::unreachable`].
     pub(crate) fn unreachable(&self) -> Option<String> {
         call!(self, it => it.unreachable())

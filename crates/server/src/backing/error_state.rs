@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 /// Minimum time between two log lines about errors of a disk.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Time for which a change that found no space is reported: whoever watches the daemon's health
+/// should see it, although the guest may have stopped to write because of it.
+const NO_SPACE_REPORTED: Duration = Duration::from_secs(600);
 
 /// Error state of a disk's backing.
 #[derive(Clone, Debug)]
@@ -14,6 +17,8 @@ pub struct ErrorState {
     pub failed: Option<String>,
     /// Time at which an error was last logged, and number of errors since.
     logged: Option<(Instant, u64)>,
+    /// Last time at which a change found no space.
+    no_space: Option<(Instant, i32)>,
     /// Path or address, for the log.
     name: String,
 }
@@ -24,6 +29,7 @@ impl ErrorState {
         ErrorState {
             failed: None,
             logged: None,
+            no_space: None,
             name,
         }
     }
@@ -51,6 +57,9 @@ impl ErrorState {
     /// Logs an error of an I/O, at most one a minute, because a guest can cause any number of them.
     pub fn warn(&mut self, errno: i32, what: &str) {
         let now = Instant::now();
+        if matches!(errno, libc::ENOSPC | libc::EDQUOT | libc::EFBIG) {
+            self.no_space = Some((now, errno));
+        }
         let suppressed = match &mut self.logged {
             Some((last, suppressed)) if now.duration_since(*last) < LOG_INTERVAL => {
                 *suppressed += 1;
@@ -70,11 +79,44 @@ impl ErrorState {
             "{what} failed: {error}{more}; its guest gets an error"
         );
     }
+
+    /// Returns why a change of the last [`NO_SPACE_REPORTED`] found no space; `None` if all did.
+    pub fn no_space(&self) -> Option<String> {
+        self.no_space_at(Instant::now())
+    }
+
+    fn no_space_at(&self, now: Instant) -> Option<String> {
+        let (at, errno) = self.no_space?;
+        let since = now.duration_since(at);
+        if since >= NO_SPACE_REPORTED {
+            return None;
+        }
+        let error = io::Error::from_raw_os_error(errno);
+        let seconds = since.as_secs();
+        Some(format!("a change found no space {seconds} s ago: {error}"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_without_space_is_reported_for_ten_minutes() {
+        let mut errors = ErrorState::new("test".to_owned());
+        errors.warn(libc::EIO, "read");
+        assert_eq!(errors.no_space(), None);
+        // Within the minute in which nothing more is logged.
+        errors.warn(libc::EDQUOT, "write");
+        let (at, _) = errors.no_space.expect("seen");
+        let after = |seconds| errors.no_space_at(at + Duration::from_secs(seconds));
+        let text = after(599).expect("reported");
+        assert!(
+            text.starts_with("a change found no space 599 s ago: "),
+            "{text}"
+        );
+        assert_eq!(after(600), None);
+    }
 
     #[test]
     fn errors_are_logged_once_a_minute() {

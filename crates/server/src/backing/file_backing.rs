@@ -342,6 +342,10 @@ impl Backing for FileBacking {
         (facts.errors.failed.clone()).or_else(|| facts.watched.problem())
     }
 
+    fn no_space(&self) -> Option<String> {
+        self.open.facts.errors.no_space()
+    }
+
     fn bounced(&self) -> u64 {
         self.bounced
     }

@@ -420,6 +420,7 @@ fn a_full_file_system_fails_one_request_and_not_the_disk() {
                 Err(IoError::NoSpace)
             );
             assert!(bench.facts.errors.failed.is_none());
+            assert!(bench.facts.errors.no_space().is_some());
             assert_eq!(bench.run(&mut fake, io(op, 0, 4096, true)), Ok(()));
         }
     }

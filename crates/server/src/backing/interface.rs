@@ -149,6 +149,12 @@ pub(crate) trait Backing {
         None
     }
 
+    /// Returns why a change of the last minutes found no space, such as on a full file system;
+    /// `None` if all did.
+    fn no_space(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the reason why the storage cannot be reached now, while requests wait for it; `None`
     /// if it can be.
     fn unreachable(&self) -> Option<String> {

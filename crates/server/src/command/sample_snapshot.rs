@@ -70,6 +70,7 @@ fn disk(export: &str) -> DiskSnapshot {
         size: 1 << 30,
         failed: None,
         unreachable: None,
+        no_space: None,
         activation: None,
         media: None,
         oldest_io: None,

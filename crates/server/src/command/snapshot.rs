@@ -150,6 +150,8 @@ pub struct DiskSnapshot {
     pub failed: Option<String>,
     /// Reason why the disk's server cannot be reached now, while requests wait; `None` otherwise.
     pub unreachable: Option<String>,
+    /// Reason for which a change of the last minutes found no space; `None` if all did.
+    pub no_space: Option<String>,
     /// State of the lock of the disk's file; `None` for a disk that has none of its own: in memory,
     /// or read-only.
     pub activation: Option<ActivationState>,

@@ -286,6 +286,7 @@ impl Loop {
             size: state.disk.size,
             failed: state.disk.failure(),
             unreachable: state.disk.medium.unreachable(),
+            no_space: state.disk.medium.no_space(),
             activation: state.disk.activation_state(),
             media: state.disk.media_state(),
             oldest_io: oldest.age(index),

@@ -81,15 +81,13 @@ pub(super) fn read_file(input: &Input) -> Result<Guest> {
         let words = input.text.split('\0').filter(|word| !word.is_empty());
         words.map(str::to_owned).collect()
     } else {
-        let lines: Vec<_> = input
-            .text
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .collect();
-        // A backslash at the end of a line continues it.
-        let line = lines.join("\n").replace("\\\n", " ");
-        let read = shell::words(&line);
-        read.map_err(|what| Problem::new(what).at(&input.name))?
+        let commands = shell::commands(&input.text);
+        let commands = commands.map_err(|what| Problem::new(what).at(&input.name))?;
+        // Other commands of a script name no disks.
+        let has_option = |words: &&Vec<String>| words.iter().any(|word| word.starts_with('-'));
+        let of_qemu = commands.iter().find(|words| program(words).is_some());
+        let chosen = of_qemu.or_else(|| commands.iter().find(has_option));
+        chosen.cloned().unwrap_or_default()
     };
     read(&words, &input.name)
 }
@@ -172,7 +170,9 @@ fn program(words: &[String]) -> Option<usize> {
 fn is_program(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     let is_path = !word.starts_with('-') && !word.contains(['=', ',']);
-    is_path && (name.starts_with("qemu-") || name == "qemu" || name == "kvm")
+    // Scripts make and check images by these.
+    let is_tool = ["qemu-img", "qemu-io", "qemu-nbd"].contains(&name);
+    is_path && !is_tool && (name.starts_with("qemu-") || name == "qemu" || name == "kvm")
 }
 
 /// Command line as far as it was read.

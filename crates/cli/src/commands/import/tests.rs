@@ -434,6 +434,11 @@ fn words_that_are_no_images_make_no_disks() {
     let found = imported(&[qemu::read_file(&input("start.sh", script)).expect("closed")]);
     assert_eq!(found.paths("guest"), ["/a.raw"]);
     found.assert_remark(&["start.sh: argument 3", "a variable of the shell"]);
+    let script = "#!/bin/sh\nqemu-img create /a.raw 1G\nqemu-system-x86_64 \\\n  \
+                  -drive file=/a.raw,format=raw -smp $(nproc --all) 2>&1 >log &  # leave it\n\
+                  echo $! > pid\nwait\n";
+    let found = imported(&[qemu::read_file(&input("start.sh", script)).expect("closed")]);
+    assert_eq!(found.paths("guest"), ["/a.raw"]);
     // The only positional argument that QEMU has is still an image.
     assert_eq!(of_qemu(&["kvm", "/b.raw"]).disks.len(), 1);
 }

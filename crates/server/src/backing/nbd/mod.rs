@@ -629,6 +629,10 @@ impl Backing for NbdBacking {
         self.errors.failed.clone()
     }
 
+    fn no_space(&self) -> Option<String> {
+        self.errors.no_space()
+    }
+
     fn unreachable(&self) -> Option<String> {
         let why = self.unreachable.as_ref()?;
         Some(format!("its server cannot be reached: {why}"))

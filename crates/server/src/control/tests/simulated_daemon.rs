@@ -191,6 +191,7 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
         size: disk.size.expect("told"),
         failed: None,
         unreachable: None,
+        no_space: None,
         activation: None,
         media: None,
         oldest_io: None,
