@@ -27,7 +27,7 @@ use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
 use crate::frontend::{Opening, Volume, nbd};
 use crate::recording::{Begun, Producer};
-use crate::transfer::{PersistedTransfer, TransferOrder};
+use crate::transfer::{PersistedTransfers, TransferOrder};
 
 /// Channel for the answer to a command that can be refused.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
@@ -276,15 +276,15 @@ pub enum Command {
         /// Channel for the VM's snapshot.
         reply: Reply<VmSnapshot>,
     },
-    /// Returns the running transfers for the store.
+    /// Returns the running transfers and begun placements for the store.
     ExportTransfers {
         /// Channel for the transfers, by name of the VM.
-        reply: oneshot::Sender<Vec<(String, PersistedTransfer)>>,
+        reply: oneshot::Sender<Vec<(String, PersistedTransfers)>>,
     },
     /// Resumes transfers from the store.
     ResumeTransfers {
         /// Transfers by name of the VM.
-        transfers: Vec<(String, PersistedTransfer)>,
+        transfers: Vec<(String, PersistedTransfers)>,
         /// Present time.
         at: Timestamp,
     },

@@ -3,6 +3,7 @@
 //! The engine counts a transfer from the time at which this daemon started or resumed it, on the
 //! monotonic clock. This module adds the part before a restart and the wall-clock times.
 
+mod placements;
 mod times;
 
 use jiff::Timestamp;
@@ -11,6 +12,7 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::{Transfer, TransferOutcome, TransferStatus};
 use tidegate_units::human::bytes_and_count;
 
+pub use placements::BegunPlacements;
 pub(crate) use times::{after, before, between, span, to_the_millisecond};
 
 /// Request for a deadline transfer.
@@ -250,14 +252,59 @@ pub struct VmTransfers {
     pub last: Option<EndedTransfer>,
     /// Counts of ended transfers.
     pub ended: EndedTransfers,
+    /// Placements by a cluster that have begun, also before the daemon was restarted.
+    pub begun_placements: BegunPlacements,
 }
 
-impl VmTransfers {
-    /// Returns true if the transfer of a placement runs, or was the last one that did.
-    pub fn has_begun(&self, placed_ns: u64) -> bool {
-        let running = self.running.and_then(|running| running.since.placed_ns);
-        let last = self.last.and_then(|last| last.placed_ns);
-        [running, last].contains(&Some(placed_ns))
+/// Transfers of a VM as the store keeps them: the running one, if any, and placements that have
+/// begun.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PersistedTransfers {
+    /// Running transfer.
+    pub running: Option<PersistedTransfer>,
+    /// Placements by a cluster that have begun.
+    pub begun_placements: BegunPlacements,
+}
+
+impl PersistedTransfers {
+    /// Returns whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        *self == PersistedTransfers::default()
+    }
+
+    /// Serialises the transfers as JSON, for [`PersistedTransfers::read`].
+    pub fn words(&self) -> String {
+        let running = self.running;
+        let mut words = running.map_or_else(|| json!({}), PersistedTransfer::to_json);
+        if self.begun_placements != BegunPlacements::default() {
+            words["begun_placements"] = self.begun_placements.as_slice().into();
+        }
+        words.to_string()
+    }
+
+    /// Parses the JSON that [`PersistedTransfers::words`] writes.
+    ///
+    /// # Errors
+    /// If a field is missing or malformed, or a running transfer has no bytes left to move.
+    pub fn read(text: &str) -> Result<PersistedTransfers, String> {
+        let words: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let begun_placements = match &words["begun_placements"] {
+            // Absent in what versions before it have written.
+            Value::Null => BegunPlacements::default(),
+            Value::Array(all) => {
+                let all = all.iter().map(Value::as_u64);
+                let all: Option<BegunPlacements> = all.collect();
+                all.ok_or("\"begun_placements\" has something else than numbers")?
+            }
+            _ => return Err("\"begun_placements\" is no list".to_owned()),
+        };
+        let is_running =
+            begun_placements == BegunPlacements::default() || words["bytes"] != Value::Null;
+        let running = is_running.then(|| PersistedTransfer::from_json(&words));
+        Ok(PersistedTransfers {
+            running: running.transpose()?,
+            begun_placements,
+        })
     }
 }
 
@@ -277,8 +324,7 @@ pub struct PersistedTransfer {
 }
 
 impl PersistedTransfer {
-    /// Serialises the transfer as JSON, for [`PersistedTransfer::read`].
-    pub fn words(&self) -> String {
+    fn to_json(self) -> Value {
         let mut words = json!({
             "bytes": self.bytes,
             "moved": self.moved,
@@ -288,15 +334,10 @@ impl PersistedTransfer {
         if let Some(placed) = self.placed_ns {
             words["placed_ns"] = placed.into();
         }
-        words.to_string()
+        words
     }
 
-    /// Parses the JSON that [`PersistedTransfer::words`] writes.
-    ///
-    /// # Errors
-    /// If a field is missing or malformed, or no bytes are left to move.
-    pub fn read(text: &str) -> Result<PersistedTransfer, String> {
-        let words: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    fn from_json(words: &Value) -> Result<PersistedTransfer, String> {
         let number = |key: &str| words[key].as_u64().ok_or(format!("{key:?} is no number"));
         let time = |key: &str| {
             let text = words[key].as_str().unwrap_or_default();
@@ -331,6 +372,51 @@ mod tests {
     use super::times::tests::{BEGUN, time};
     use super::*;
 
+    fn running(transfer: PersistedTransfer) -> PersistedTransfers {
+        PersistedTransfers {
+            running: Some(transfer),
+            ..PersistedTransfers::default()
+        }
+    }
+
+    fn words(transfer: PersistedTransfer) -> String {
+        running(transfer).words()
+    }
+
+    #[test]
+    fn begun_placements_come_back_with_a_running_transfer_and_without_one() {
+        let begun_placements = [7, u64::MAX].into_iter().collect();
+        let ended = PersistedTransfers {
+            running: None,
+            begun_placements,
+        };
+        assert_eq!(
+            ended.words(),
+            "{\"begun_placements\":[7,18446744073709551615]}"
+        );
+        assert_eq!(PersistedTransfers::read(&ended.words()), Ok(ended));
+        let both = PersistedTransfers {
+            running: Some(PersistedTransfer {
+                bytes: 9,
+                moved: 7,
+                begun: time(BEGUN),
+                due: time(BEGUN),
+                placed_ns: Some(7),
+            }),
+            ..ended
+        };
+        assert_eq!(PersistedTransfers::read(&both.words()), Ok(both));
+        for (damaged, message) in [
+            ("{}", "\"bytes\" is no number"),
+            ("{\"begun_placements\":[]}", "\"bytes\" is no number"),
+            ("{\"begun_placements\":7}", "is no list"),
+            ("{\"begun_placements\":[-1]}", "something else than numbers"),
+        ] {
+            let error = PersistedTransfers::read(damaged).expect_err("damaged");
+            assert!(error.contains(message), "{message}: {error}");
+        }
+    }
+
     #[test]
     fn what_is_kept_comes_back_as_it_was_and_what_is_damaged_does_not() {
         let kept = PersistedTransfer {
@@ -340,18 +426,21 @@ mod tests {
             due: time("2026-11-22T14:03:10.5Z"),
             placed_ns: None,
         };
-        assert_eq!(PersistedTransfer::read(&kept.words()), Ok(kept));
+        assert_eq!(PersistedTransfers::read(&words(kept)), Ok(running(kept)));
         let placed = PersistedTransfer {
             placed_ns: Some(u64::MAX),
             ..kept
         };
-        assert_eq!(PersistedTransfer::read(&placed.words()), Ok(placed));
-        let misplaced = placed.words().replace("18446744073709551615}", "-1}");
         assert_eq!(
-            PersistedTransfer::read(&misplaced),
+            PersistedTransfers::read(&words(placed)),
+            Ok(running(placed))
+        );
+        let misplaced = words(placed).replace("18446744073709551615}", "-1}");
+        assert_eq!(
+            PersistedTransfers::read(&misplaced),
             Err("\"placed_ns\" is no number".to_owned())
         );
-        let words = kept.words();
+        let words = words(kept);
         for (damaged, message) in [
             (
                 words.replace("\"moved\":7", "\"moved\":\"7\""),
@@ -365,7 +454,7 @@ mod tests {
             ),
             ("{".to_owned(), "EOF"),
         ] {
-            let error = PersistedTransfer::read(&damaged).expect_err("damaged");
+            let error = PersistedTransfers::read(&damaged).expect_err("damaged");
             assert!(error.contains(message), "{message}: {error}");
         }
     }

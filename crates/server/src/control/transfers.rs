@@ -170,8 +170,8 @@ async fn begin_checked<P: Plane>(
     // Checked first, because its error lists the VMs that exist.
     let before = api.vm_snapshot(vm).await?;
     if let Some((placements, claim)) = placed {
-        if before.transfers.has_begun(claim.begun_ns) {
-            // A start that is repeated because its answer was lost.
+        if before.transfers.begun_placements.contains(claim.begun_ns) {
+            // A start that is repeated because its answer was lost, or that etcd still has.
             let check = placements.check_again(vm, claim, &before);
             return Ok((api.transfers(&before), Some(check)));
         }

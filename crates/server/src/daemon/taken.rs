@@ -28,7 +28,7 @@ use crate::takeover::{
     ClientPlan, ConnectionState, DeviceState, DiskSummary, Inherited, LimitGroupPlan, PolicyPlan,
     TakeoverError, Taking,
 };
-use crate::transfer::PersistedTransfer;
+use crate::transfer::PersistedTransfers;
 
 /// Time for the process of the other daemon to end, which has its recordings open until then.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
@@ -423,7 +423,7 @@ fn import(shared: &Shared, state: &DeviceState) {
     }
     let mut transfers = Vec::new();
     for (vm, words) in &state.transfers {
-        match PersistedTransfer::read(words) {
+        match PersistedTransfers::read(words) {
             Ok(transfer) => transfers.push((vm.clone(), transfer)),
             Err(error) => tracing::warn!(vm, "its deadline transfer is lost: {error}"),
         }

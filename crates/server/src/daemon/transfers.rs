@@ -1,4 +1,4 @@
-//! Deadline transfers of VMs in the store.
+//! Deadline transfers of VMs in the store, and placements of a cluster that have begun.
 //!
 //! ```text
 //!   begun, cancelled, ended, snapshot due --ask for running transfers--> event loop
@@ -17,10 +17,10 @@ use super::devices::{ANSWER_TIMEOUT, DeviceTable};
 use super::persistence::Persistence;
 use crate::command::{Command, ControlError};
 use crate::store::Change;
-use crate::transfer::PersistedTransfer;
+use crate::transfer::PersistedTransfers;
 
 /// Transfers of a device, given by its index, by name of the VM.
-pub(crate) type DeviceTransfers = (usize, Vec<(String, PersistedTransfer)>);
+pub(crate) type DeviceTransfers = (usize, Vec<(String, PersistedTransfers)>);
 
 /// Snapshots of the running deadline transfers.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Transfers {
 async fn write(
     device: &str,
     persistence: &Persistence,
-    transfers: &[(String, PersistedTransfer)],
+    transfers: &[(String, PersistedTransfers)],
 ) -> Result<(), ControlError> {
     let Some(store) = persistence.store().cloned() else {
         return Ok(());
@@ -152,8 +152,8 @@ async fn write(
 }
 
 /// Returns the transfers that can be parsed, by name of the VM; the others are logged.
-fn readable(kept: Vec<(String, String)>) -> Vec<(String, PersistedTransfer)> {
-    let read = |(vm, text): (String, String)| match PersistedTransfer::read(&text) {
+fn readable(kept: Vec<(String, String)>) -> Vec<(String, PersistedTransfers)> {
+    let read = |(vm, text): (String, String)| match PersistedTransfers::read(&text) {
         Ok(transfer) => Some((vm, transfer)),
         Err(why) => {
             tracing::warn!(vm, "its recorded transfer cannot be read: {why}");
@@ -177,15 +177,19 @@ mod tests {
 
     use super::*;
     use crate::store::Store;
+    use crate::transfer::PersistedTransfer;
 
-    fn transfer(bytes: u64) -> PersistedTransfer {
+    fn transfer(bytes: u64) -> PersistedTransfers {
         let begun = Timestamp::UNIX_EPOCH;
-        PersistedTransfer {
-            bytes,
-            moved: 0,
-            begun,
-            due: begun,
-            placed_ns: None,
+        PersistedTransfers {
+            running: Some(PersistedTransfer {
+                bytes,
+                moved: 0,
+                begun,
+                due: begun,
+                placed_ns: None,
+            }),
+            ..PersistedTransfers::default()
         }
     }
 

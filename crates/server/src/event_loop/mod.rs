@@ -79,7 +79,7 @@ use crate::frontend::interface::{Event, SENT};
 use crate::frontend::request_table::Requests;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
 use crate::timekeeping;
-use crate::transfer::PersistedTransfer;
+use crate::transfer::PersistedTransfers;
 use device::{Device, LoopParts};
 use frontends::{FrontendContext, Frontends};
 use hand_over::HandOver;
@@ -129,9 +129,9 @@ impl LoopHandle {
 pub struct Remains {
     /// True if the loop drained in order: every request was answered and every disk flushed.
     pub flushed: bool,
-    /// Deadline transfers that were running, by the name of their VM, in the form in which the
-    /// store persists them.
-    pub transfers: Vec<(String, PersistedTransfer)>,
+    /// Deadline transfers that were running and placements that have begun, by the name of their
+    /// VM, in the form in which the store persists them.
+    pub transfers: Vec<(String, PersistedTransfers)>,
 }
 
 /// Origin of a ring operation, encoded in the 64 bits of io_uring's `user_data`. The top byte tells

@@ -8,8 +8,8 @@ use tidegate_core::transfers::{TransferEnd, TransferSpec, deadline};
 use super::{Loop, Vm};
 use crate::command::{CommandError, VmSnapshot};
 use crate::transfer::{
-    self, Due, EndedTransfer, EndedTransfers, Outlook, PersistedTransfer, RunningTransfer, Since,
-    TransferOrder, TransferResult, VmTransfers, span,
+    self, BegunPlacements, Due, EndedTransfer, EndedTransfers, Outlook, PersistedTransfers,
+    RunningTransfer, Since, TransferOrder, TransferResult, VmTransfers, span,
 };
 
 /// Time after a warning that a transfer cannot meet its deadline in which it is not repeated,
@@ -24,6 +24,7 @@ pub(super) struct Transfers {
     miss_alert: MissAlert,
     last: Option<EndedTransfer>,
     ended: EndedTransfers,
+    begun_placements: BegunPlacements,
 }
 
 impl Transfers {
@@ -140,6 +141,9 @@ impl Loop {
             "a transfer begins before the end of the one that it replaces was taken"
         );
         (transfers.since, transfers.miss_alert) = (Some(since), MissAlert::default());
+        if let Some(placed_ns) = since.placed_ns {
+            transfers.begun_placements.add(placed_ns);
+        }
         self.running_transfers += 1;
         Ok(())
     }
@@ -158,26 +162,33 @@ impl Loop {
         Ok(self.vm_snapshot(index))
     }
 
-    /// Returns the running transfers by the name of their VM, in the form in which the store
-    /// persists them.
-    pub(super) fn export_transfers(&self) -> Vec<(String, PersistedTransfer)> {
-        let running = self
-            .vms
-            .iter()
-            .filter(|(_, vm)| vm.transfers.since.is_some());
+    /// Returns the running transfers and begun placements by the name of their VM, in the form in
+    /// which the store persists them.
+    pub(super) fn export_transfers(&self) -> Vec<(String, PersistedTransfers)> {
         let kept = |(at, vm): (usize, &Vm)| {
-            Some((vm.name.clone(), self.running_transfer(at)?.to_persisted()))
+            let transfers = PersistedTransfers {
+                running: self.running_transfer(at).map(|it| it.to_persisted()),
+                begun_placements: vm.transfers.begun_placements,
+            };
+            (!transfers.is_empty()).then(|| (vm.name.clone(), transfers))
         };
-        running.filter_map(kept).collect()
+        self.vms.iter().filter_map(kept).collect()
     }
 
-    /// Resumes persisted transfers; `at` is the present time of the wall clock.
+    /// Resumes persisted transfers, and restores which placements have begun; `at` is the present
+    /// time of the wall clock.
     pub(super) fn resume_transfers(
         &mut self,
-        kept: Vec<(String, PersistedTransfer)>,
+        kept: Vec<(String, PersistedTransfers)>,
         at: Timestamp,
     ) {
-        for (vm, transfer) in kept {
+        for (vm, transfers) in kept {
+            if let Ok(index) = self.vms.named(&vm) {
+                self.vms[index].transfers.begun_placements = transfers.begun_placements;
+            }
+            let Some(transfer) = transfers.running else {
+                continue;
+            };
             // The difference below would otherwise wrap around to a transfer without an end.
             assert!(
                 transfer.moved < transfer.bytes,
@@ -266,6 +277,7 @@ impl Loop {
             running: self.running_transfer(index),
             last: transfers.last,
             ended: transfers.ended,
+            begun_placements: transfers.begun_placements,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::learnt_state_file::LearntStateFile;
 use crate::persisted_vms;
 use crate::storage_identity::Identity;
 use crate::store::VmRecord;
-use crate::transfer::PersistedTransfer;
+use crate::transfer::PersistedTransfers;
 
 /// Line between two records of an input.
 const SEPARATOR: &str = "\n--\n";
@@ -102,7 +102,7 @@ impl Devices {
                 let (version, scope) = (number(), number() as u8);
                 self.restore_vm(column, (version, scope, text));
             }
-            ("transfer", Ok(text)) => match PersistedTransfer::read(text) {
+            ("transfer", Ok(text)) => match PersistedTransfers::read(text) {
                 Ok(transfer) => self.send(|vm| Command::ResumeTransfers {
                     transfers: vec![(vm, transfer)],
                     at: Timestamp::UNIX_EPOCH,

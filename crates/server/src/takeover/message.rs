@@ -231,7 +231,7 @@ pub(crate) struct DeviceState {
     pub(crate) own: Vec<(String, Vec<u8>)>,
     /// Attainment, in the form of the store.
     pub(crate) attainment: Vec<u8>,
-    /// Running deadline transfers by name of the VM, in the form of the store.
+    /// Running deadline transfers and begun placements by name of the VM, in the form of the store.
     pub(crate) transfers: Vec<(String, String)>,
     /// Use of limits. Absent in a state of earlier builds: limits begin anew.
     #[serde(default)]

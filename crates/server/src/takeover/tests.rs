@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use super::message::{HEAD_LEN, Head};
 use super::*;
 use crate::ring::sys;
-use crate::transfer::PersistedTransfer;
+use crate::transfer::PersistedTransfers;
 
 #[test]
 fn a_message_arrives_with_its_bytes_and_more_descriptors_than_one_packet_takes() {
@@ -191,7 +191,8 @@ fn what_the_first_build_with_this_format_sends_is_understood() {
     let [(vm, transfer)] = &state.devices[0].transfers[..] else {
         panic!("one transfer: {state:?}");
     };
-    let transfer = PersistedTransfer::read(transfer).expect("it is read");
+    let transfer = PersistedTransfers::read(transfer).expect("it is read");
+    let transfer = transfer.running.expect("it runs");
     assert_eq!((vm.as_str(), transfer.bytes), ("oltp", 1 << 30));
     for (connection, export) in state.connections.iter().zip(["oltp", "web"]) {
         assert_eq!((connection.export.as_str(), connection.unsent), (export, 0));

@@ -13,7 +13,7 @@ use tidegate_server::config::{Config, DeviceKind, StoreConfig};
 use tidegate_server::daemon::ControlError;
 use tidegate_server::store::Store;
 use tidegate_server::transfer::{
-    Due, PersistedTransfer, RunningTransfer, TransferOrder, TransferResult, VmTransfers,
+    Due, PersistedTransfers, RunningTransfer, TransferOrder, TransferResult, VmTransfers,
 };
 
 use crate::common::{Client, Server, disk, request, single, vm, wait};
@@ -66,25 +66,27 @@ fn running(server: &Server) -> RunningTransfer {
 
 /// Reads the stored transfers from a copy of the open store; `None` if it changed while it was
 /// copied.
-fn kept(dir: &Path) -> Option<Vec<(String, PersistedTransfer)>> {
+fn kept(dir: &Path) -> Option<Vec<(String, PersistedTransfers)>> {
     let copy = dir.join("copy.redb");
     std::fs::copy(dir.join("tidegate.redb"), &copy).expect("it is there");
     let transfers = Store::open(&copy).and_then(|store| store.transfers("device"));
     let read = |(vm, words): (String, String)| {
-        let transfer = PersistedTransfer::read(&words).expect("written by a daemon");
+        let transfer = PersistedTransfers::read(&words).expect("written by a daemon");
         (vm, transfer)
     };
     Some(transfers.ok()?.into_iter().map(read).collect())
 }
 
-/// Waits until the store has one transfer with exactly these bytes moved; `None` for no transfer.
+/// Waits until the store has one running transfer with exactly these bytes moved; `None` for no
+/// running transfer.
 fn is_kept(dir: &Path, moved: Option<u64>) {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let now = kept(dir);
-        let found = now
-            .as_ref()
-            .map(|transfers| transfers.first().map(|(_, transfer)| transfer.moved));
+        let found = now.as_ref().map(|transfers| {
+            let mut running = transfers.iter().filter_map(|(_, it)| it.running);
+            running.next().map(|transfer| transfer.moved)
+        });
         if found == Some(moved) {
             return;
         }
@@ -234,6 +236,35 @@ fn a_transfer_goes_on_after_a_restart_and_is_forgotten_once_it_is_over() {
     server.stop().expect("ends in order");
     let server = Server::start(config(dir.path()));
     assert_eq!(transfers(&server), VmTransfers::default());
+}
+
+#[test]
+fn a_placement_that_has_begun_is_known_after_its_end_and_restarts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let placed = |placed_ns| TransferOrder {
+        placed_ns: Some(placed_ns),
+        ..order(u64::from(LEN), HOUR)
+    };
+    let server = Server::start(config(dir.path()));
+    let has_begun = |server: &Server, placed_ns| {
+        let begun = transfers(server).begun_placements;
+        begun.contains(placed_ns)
+    };
+    begin(&server, placed(7)).expect("a job");
+    read(&mut server.connect("disk"), 1);
+    assert!(transfers(&server).last.is_some() && has_begun(&server, 7));
+    // Without a snapshot that a command asks for: the end of the transfer is written.
+    is_kept(dir.path(), None);
+    server.stop().expect("ends in order");
+    let server = Server::start(config(dir.path()));
+    assert!(has_begun(&server, 7) && !has_begun(&server, 8));
+    begin(&server, placed(8)).expect("another job");
+    assert_eq!(wait(server.handle.persist_transfers("disk")), Ok(true));
+    server.stop().expect("ends in order");
+    let server = Server::start(config(dir.path()));
+    assert!(has_begun(&server, 7) && has_begun(&server, 8));
+    assert_eq!(running(&server).since.placed_ns, Some(8));
+    server.stop().expect("ends in order");
 }
 
 #[test]

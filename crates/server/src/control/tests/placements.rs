@@ -292,6 +292,14 @@ async fn a_recorded_start_is_carried_out_once_and_is_due_when_it_was_placed_for(
     assert_eq!(status, StatusCode::OK);
     assert_eq!(start().await, Ok(()));
     assert!(!running(&plane));
+    // Nor after another transfer of the VM, as etcd may have been away for as long.
+    let own = json!({ "size": "3 GB", "deadline": "1 h" }).to_string();
+    let (status, _) = ask(&plane, "PUT", JOB, &own).await;
+    assert_eq!(status, StatusCode::CREATED);
+    let (status, _) = ask(&plane, "DELETE", JOB, "").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(start().await, Ok(()));
+    assert!(!running(&plane));
 }
 
 #[tokio::test(start_paused = true)]

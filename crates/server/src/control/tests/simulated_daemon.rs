@@ -477,7 +477,11 @@ impl Loops for Pretended {
         CommandError::check_transfer(&order, deadline)?;
         let mut transfer = running_transfer(order.bytes, deadline, at);
         transfer.since.placed_ns = order.placed_ns;
-        Ok(self.change(vm, |vm| vm.transfers.running = Some(transfer)))
+        Ok(self.change(vm, |vm| {
+            vm.transfers.running = Some(transfer);
+            let placed_ns = order.placed_ns.iter();
+            placed_ns.for_each(|it| vm.transfers.begun_placements.add(*it));
+        }))
     }
 
     async fn cancel_transfer(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
