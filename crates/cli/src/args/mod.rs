@@ -58,7 +58,7 @@ pub(crate) use import::{ImportCommand, ImportOptions, OpenstackArgs};
 pub(crate) use objective_parts::PartArgs;
 pub(crate) use place::{
     AddHostArgs, DataCentreArgs, PlaceCommand, PlaceHostCommand, PlaceJobArgs, PlaceJobsArgs,
-    RemoveHostArgs,
+    PlacementArgs, RemoveHostArgs,
 };
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{FitArgs, MeasureArgs, ProfileArgs, ProfileCommand};

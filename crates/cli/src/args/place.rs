@@ -190,14 +190,8 @@ pub(crate) struct PlaceJobArgs {
     /// Start it as a deadline transfer of the VM of the same name, on the host's daemon
     #[arg(long, requires = "name")]
     pub(crate) start: bool,
-    /// File of hosts (TOML), which is stored in the database
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) hosts: Option<PathBuf>,
-    /// Show the decision without storing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) store: StoreArgs,
+    pub(crate) cluster: PlacementArgs,
 }
 
 /// Options of `tidegate place jobs`.
@@ -206,10 +200,17 @@ pub(crate) struct PlaceJobsArgs {
     /// File of jobs, one a line; - is standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) cluster: PlacementArgs,
+}
+
+/// Options of commands that place jobs: the cluster, and whether it is changed.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlacementArgs {
     /// File of hosts (TOML), which is stored in the database
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) hosts: Option<PathBuf>,
-    /// Show the decisions without storing them
+    /// Show what is decided without storing it
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]

@@ -48,23 +48,28 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
 
 /// Requests a host for a job and shows the decision.
 fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
-    let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
+    let hosts = args.cluster.hosts.as_deref().map(hosts::read).transpose()?;
     let request = request(args.size, args.deadline, args.limit, "--limit")?;
-    session::with_hosts(&args.store, hosts, args.dry_run, |cluster| {
-        let name = cluster.name_for(args.name.as_deref()).map_err(problem)?;
-        // Waiting jobs go first, so that a new job does not overtake them.
-        cluster.retry_waiting();
-        if args.start {
-            cluster.only_where_served(&name).map_err(problem)?;
-        }
-        let why = show::Candidates::collect(cluster, &request);
-        let outcome = cluster.request(&name, request, args.start);
-        cluster.save().map_err(problem)?;
-        if let Outcome::Refused(refusal) = &outcome {
-            return Err(refused(refusal, &request).into());
-        }
-        show::answer(cluster, &name, &outcome, &why, args.dry_run, out)
-    })
+    session::with_hosts(
+        &args.cluster.store,
+        hosts,
+        args.cluster.dry_run,
+        |cluster| {
+            let name = cluster.name_for(args.name.as_deref()).map_err(problem)?;
+            // Waiting jobs go first, so that a new job does not overtake them.
+            cluster.retry_waiting();
+            if args.start {
+                cluster.only_where_served(&name).map_err(problem)?;
+            }
+            let why = show::Candidates::collect(cluster, &request);
+            let outcome = cluster.request(&name, request, args.start);
+            cluster.save().map_err(problem)?;
+            if let Outcome::Refused(refusal) = &outcome {
+                return Err(refused(refusal, &request).into());
+            }
+            show::answer(cluster, &name, &outcome, &why, args.cluster.dry_run, out)
+        },
+    )
 }
 
 /// Returns the request for a job. An error about its limit names the place `at`.

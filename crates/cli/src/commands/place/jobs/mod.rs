@@ -2,6 +2,7 @@
 
 mod read;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -12,7 +13,7 @@ use tidegate_place::Outcome;
 
 use super::errors::problem;
 use super::{hosts, refused, session};
-use crate::args::PlaceJobsArgs;
+use crate::args::{PlaceJobsArgs, PlacementArgs};
 use crate::output::{Output, tell};
 use crate::problem::{Problem, sentence};
 use crate::progress::DelayedBar;
@@ -41,17 +42,23 @@ struct Answer {
 }
 
 pub(super) fn run(args: &PlaceJobsArgs, out: Output) -> Result<()> {
-    let list = args.hosts.as_deref().map(hosts::read).transpose()?;
+    let PlacementArgs {
+        hosts,
+        dry_run,
+        store,
+    } = &args.cluster;
+    let list = hosts.as_deref().map(hosts::read).transpose()?;
     let jobs = read::read(&args.file)?;
-    session::with_hosts(&args.store, list, args.dry_run, |cluster| {
+    session::with_hosts(store, list, *dry_run, |cluster| {
         // Hosts of a file are stored, and jobs that wait go first.
         cluster.retry_and_save().map_err(problem)?;
-        place_all(cluster, &jobs, args.dry_run, out)
+        place_all(cluster, &jobs, *dry_run, out)
     })
 }
 
 /// Places all jobs, and prints a line for each.
 fn place_all(cluster: &mut Cluster<'_>, jobs: &[Job], dry_run: bool, out: Output) -> Result<()> {
+    let named: BTreeSet<_> = jobs.iter().filter_map(|job| job.name.as_deref()).collect();
     let mut bar = DelayedBar::new(jobs.len() as u64, "placing");
     let mut refreshed = Instant::now();
     let mut refused = 0;
@@ -61,7 +68,7 @@ fn place_all(cluster: &mut Cluster<'_>, jobs: &[Job], dry_run: bool, out: Output
             cluster.refresh(session::now()).map_err(problem)?;
             refreshed = Instant::now();
         }
-        let answer = place(cluster, job, dry_run).inspect_err(|_| {
+        let answer = place(cluster, job, &named, dry_run).inspect_err(|_| {
             tell(format!(
                 "stopped at job {done} of {}; those after it were not placed: run them again",
                 jobs.len()
@@ -84,16 +91,36 @@ fn place_all(cluster: &mut Cluster<'_>, jobs: &[Job], dry_run: bool, out: Output
     }
 }
 
+/// Returns the name of a job. A generated one is none of `named`, the names of lines that may still
+/// follow.
+fn name_for(
+    cluster: &mut Cluster<'_>,
+    job: &Job,
+    named: &BTreeSet<&str>,
+) -> std::result::Result<String, Error> {
+    loop {
+        let name = cluster.name_for(job.name.as_deref())?;
+        if job.name.is_some() || !named.contains(&*name) {
+            return Ok(name);
+        }
+    }
+}
+
 /// Places a job; again for up to 30 s if other writers are faster. A refusal is decided on the
 /// state of now.
-fn place(cluster: &mut Cluster<'_>, job: &Job, dry_run: bool) -> Result<Answer> {
+fn place(
+    cluster: &mut Cluster<'_>,
+    job: &Job,
+    named: &BTreeSet<&str>,
+    dry_run: bool,
+) -> Result<Answer> {
     let end = Instant::now() + session::RETRY_LIMIT;
     let mut pause = session::FIRST_PAUSE;
     // The decisions of a dry run are in the cluster alone.
     let mut is_present = dry_run;
     loop {
         cluster.continue_at(session::now());
-        let name = match cluster.name_for(job.name.as_deref()) {
+        let name = match name_for(cluster, job, named) {
             Ok(name) => name,
             Err(Error::NameTaken { .. }) if !is_present => {
                 cluster.refresh(session::now()).map_err(problem)?;
