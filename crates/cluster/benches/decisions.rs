@@ -6,6 +6,8 @@
 //! until its commit is stored: in memory, and in an etcd that the benchmark starts on this machine,
 //! if it is installed. The first numeric argument is the number of decisions of each kind.
 
+#[path = "../tests/suite/no_daemons.rs"]
+mod no_daemons;
 #[cfg(feature = "etcd")]
 #[allow(dead_code)]
 #[path = "../tests/suite/etcd/server.rs"]
@@ -16,14 +18,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_api::cluster::PlacementClaim;
 use tidegate_cluster::store::{ClusterStore, MemoryStore, Revision, Snapshot, StoreError, Update};
 use tidegate_cluster::{
-    Change, Cluster, DaemonError, DaemonSelection, Daemons, Error, HostRecord, Placement, ServedVm,
-    Session, Transfer, VmTransfer,
+    Change, Cluster, DaemonSelection, Error, HostRecord, Placement, Session, Transfer,
 };
 use tidegate_core::time::Nanos;
 use tidegate_place::Request;
+
+use no_daemons::NoDaemons;
 
 const MB: u64 = 1_000_000;
 const HOSTS: usize = 1_000;
@@ -34,28 +36,6 @@ const PAUSE: Nanos = Nanos::from_millis(10);
 /// Deadline of all transfers.
 const HOUR: Nanos = Nanos::from_secs(3_600);
 const BEGIN: Nanos = Nanos::from_secs(1_000_000);
-
-struct NoDaemons;
-
-impl Daemons for NoDaemons {
-    fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
-        Ok(Vec::new())
-    }
-
-    fn vms(&self, _: &str) -> Result<Vec<ServedVm>, DaemonError> {
-        Ok(Vec::new())
-    }
-
-    fn start(
-        &self,
-        _: &str,
-        _: &str,
-        _: &Request,
-        _: Option<&PlacementClaim>,
-    ) -> Result<(), DaemonError> {
-        Ok(())
-    }
-}
 
 /// Store that measures the CPU time of its commits.
 struct Timed<'a> {

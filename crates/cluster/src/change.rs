@@ -458,7 +458,7 @@ mod tests {
             ..Membership::default()
         };
         let mut state = ClusterState {
-            hosts: vec![named("a"), named("b"), named("c")],
+            hosts: vec![named("a"), named("b"), named("c")].into(),
             ..ClusterState::default()
         };
         state.memberships.insert("a".to_owned(), joined);

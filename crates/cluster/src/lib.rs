@@ -20,6 +20,7 @@ mod cluster_event;
 mod daemons;
 mod driver;
 mod error;
+mod hosts;
 #[cfg(feature = "etcd")]
 pub mod joining;
 mod membership;
@@ -34,6 +35,7 @@ pub use cluster_event::{ClusterEvent, Started};
 pub use daemons::{DaemonError, DaemonSelection, Daemons, LiveTransfer, ServedVm, VmTransfer};
 pub use driver::{Cluster, Session};
 pub use error::Error;
+pub use hosts::Hosts;
 pub use membership::{MemberDevice, Membership, RegisteredDaemon};
 pub use part::Touched;
 pub use record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};

@@ -6,6 +6,7 @@ use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 use tidegate_place::{Grace, HostId};
 
+use crate::hosts::Hosts;
 use crate::membership::Membership;
 use crate::part::Touched;
 use crate::record::{HostRecord, RunningTransfer, Settings, Transfer};
@@ -15,7 +16,7 @@ use crate::table::Table;
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ClusterState {
     /// Hosts in the order in which they were added.
-    pub hosts: Vec<HostRecord>,
+    pub hosts: Hosts,
     /// Transfers that run on a host, in the order in which they were placed.
     pub running: Table<RunningTransfer>,
     /// Transfers that wait for a host, in order of arrival.
@@ -147,10 +148,7 @@ fn check_daemon(host: &HostRecord, others: &[HostRecord]) -> Result<(), HostErro
 impl ClusterState {
     /// Returns the index of the host named `name`.
     pub fn host(&self, name: &str) -> Option<HostId> {
-        self.hosts
-            .iter()
-            .position(|host| host.name == name)
-            .map(HostId)
+        self.hosts.index_of(name).map(HostId)
     }
 
     /// Returns the standing reservation of a host's VMs in bytes per second; 0 for a host whose
@@ -253,7 +251,7 @@ impl ClusterState {
                 host.drained = before.drained;
             }
         }
-        self.hosts = hosts;
+        self.hosts = hosts.into();
         self.settings.grace = grace;
         Ok(())
     }
@@ -423,7 +421,7 @@ mod tests {
     fn with_one_running() -> ClusterState {
         let request = Request::new(600, Nanos::SECOND).expect("valid");
         ClusterState {
-            hosts: vec![host("a"), host("b")],
+            hosts: vec![host("a"), host("b")].into(),
             running: Table::from(vec![RunningTransfer {
                 transfer: Transfer::new("x", &request, Nanos(1)),
                 placement: Placement::new("a", Nanos(1)),

@@ -6,7 +6,7 @@
 mod row;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_server::store::{self, Store};
 
@@ -25,9 +25,12 @@ const LEARNT: &str = "priority-database";
 #[derive(Debug)]
 pub struct RedbStore {
     store: Store,
+    /// State of the last commit, by which the next one is compared, instead of that of the file.
+    /// `None`: there was none yet, or an error, after which another process may have had the file.
+    ///
     /// Held from the comparison of revisions to the end of the write: the file's own lock excludes
     /// other processes, but not other threads of this one.
-    commit: Mutex<()>,
+    last: Mutex<Option<Snapshot>>,
 }
 
 impl RedbStore {
@@ -39,12 +42,22 @@ impl RedbStore {
         Ok(RedbStore {
             // A file of a newer version is refused before anything is written to it.
             store: Store::open_known(path, |copy| read_snapshot(copy).map(drop))?,
-            commit: Mutex::default(),
+            last: Mutex::default(),
         })
     }
 
+    fn last(&self) -> MutexGuard<'_, Option<Snapshot>> {
+        // Taken out while it is changed, so a thread that panicked has left it valid.
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the last commit after an error.
+    fn checked<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        read.inspect_err(|_| *self.last() = None)
+    }
+
     fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        read_snapshot(&self.store)
+        self.checked(read_snapshot(&self.store))
     }
 }
 
@@ -65,28 +78,29 @@ impl ClusterStore for RedbStore {
     }
 
     fn learnt(&self, host: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let learnt = self.store.device(host, LEARNT)?;
+        let learnt = self.store.device(host, LEARNT);
+        let learnt = self.checked(learnt.map_err(StoreError::from))?;
         Ok(learnt.map(|(_, bytes)| bytes))
     }
 
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError> {
-        let _commit_guard = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
-        let Snapshot {
-            revision: present,
-            mut state,
-        } = self.snapshot()?;
-        if present != revision {
-            return Err(StoreError::Conflict { present });
-        }
-        // After the comparison, so that a stale writer learns of the conflict all the same.
-        if changes.is_empty() {
-            return Ok(revision);
-        }
-        Change::apply(changes, &mut state)?;
-        let snapshot = Snapshot {
-            revision: revision.next(),
-            state,
+        let mut last = self.last();
+        let mut snapshot = match last.take() {
+            Some(last) => last,
+            None => read_snapshot(&self.store)?,
         };
+        let present = snapshot.revision;
+        // Compared also without changes, so that a stale writer learns of the conflict.
+        if present != revision || changes.is_empty() {
+            *last = Some(snapshot);
+            return if present == revision {
+                Ok(revision)
+            } else {
+                Err(StoreError::Conflict { present })
+            };
+        }
+        Change::apply(changes, &mut snapshot.state)?;
+        snapshot.revision = revision.next();
         let bytes = StateRow::new(&snapshot).to_bytes()?;
         let mut rows = vec![row(STATE.0, STATE.1, &bytes)];
         for change in changes {
@@ -95,7 +109,8 @@ impl ClusterStore for RedbStore {
             }
         }
         self.store.apply(&rows)?;
-        Ok(snapshot.revision)
+        *last = Some(snapshot);
+        Ok(revision.next())
     }
 }
 

@@ -167,7 +167,7 @@ fn a_commit_is_loaded_with_its_revision(store: &dyn ClusterStore) {
         .expect("reads")
         .expect("not empty");
     assert_eq!(loaded.revision, revision);
-    assert_eq!(loaded.state.hosts, [full]);
+    assert_eq!(*loaded.state.hosts, [full]);
     assert_eq!(loaded.state.settings, settings);
     assert_eq!(loaded.state.waiting, [transfer("y", 200)]);
     assert_eq!(loaded.state.running.len(), 1);

@@ -3,4 +3,6 @@
 mod conformance;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "etcd")]
+mod no_daemons;
 mod redb;

@@ -362,13 +362,12 @@ impl<K: KeyValues> KeyedStore<K> {
         }
         let mut records = self.take_loaded(revision)?;
         let committed = self.commit_on(&mut records, changes, unless_begun);
-        // Hosts were changed by something else, which only a listing is sure to see.
-        let by_hand =
-            matches!(committed, Err(StoreError::Conflict { present }) if present == revision);
-        if !by_hand {
-            // After a refusal they are what they were, and events lead on from there.
-            *self.loaded() = Some(records);
+        // A host, a reservation or a daemon was changed by something else than a commit.
+        if matches!(committed, Err(StoreError::Conflict { present }) if present == revision) {
+            records.doubt();
         }
+        // After a refusal they are what they were, and events lead on from there.
+        *self.loaded() = Some(records);
         committed
     }
 
@@ -434,6 +433,7 @@ impl<K: KeyValues> KeyedStore<K> {
                 };
                 followed.learnt.extend(learnt);
             }
+            records.end_batch();
         }
         Ok(true)
     }
@@ -465,7 +465,11 @@ impl<K: KeyValues> ClusterStore for KeyedStore<K> {
         let Some(mut records) = taken else {
             return Ok(Some(Update::State(self.load_records()?)));
         };
-        let Some(Followed { touched, learnt }) = self.follow(&mut records)? else {
+        let is_doubted = records.take_doubt();
+        // Doubts stay if no event ends them: only a listing is sure to.
+        let followed = self.follow(&mut records)?;
+        let followed = followed.filter(|it| !is_doubted || !it.touched.is_empty());
+        let Some(Followed { touched, learnt }) = followed else {
             return Ok(Some(Update::State(self.load_records()?)));
         };
         let revision = Revision(records.revision.revision);

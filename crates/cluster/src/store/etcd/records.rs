@@ -66,8 +66,13 @@ pub(super) struct Records {
     /// Revision of etcd at which each key was put or deleted last. An event that is not newer is a
     /// duplicate, or comes late, and changes nothing.
     versions: BTreeMap<String, i64>,
-    /// Revision of etcd at which all keys were listed.
-    listed_at: i64,
+    /// Deleted keys of `versions`, by the revision of their deletion.
+    deleted: BTreeSet<(i64, String)>,
+    /// Revision of etcd up to which all changes were listed, or told by events: an event that is
+    /// not newer changes nothing.
+    complete: i64,
+    /// True after a commit that something else than another commit has refused.
+    is_doubted: bool,
     /// Revision of etcd up to which changes of commits and hosts are known.
     at: i64,
     /// Revision of etcd up to which all changes are known. Own commits do not raise it: daemons may
@@ -213,7 +218,9 @@ impl Records {
             members: BTreeMap::new(),
             reservations: BTreeMap::new(),
             versions: BTreeMap::new(),
-            listed_at: at,
+            deleted: BTreeSet::new(),
+            complete: at,
+            is_doubted: false,
             at,
             followed: at,
         }
@@ -258,7 +265,7 @@ impl Records {
         touched: &mut Touched,
     ) -> Result<Option<(String, Vec<u8>)>, StoreError> {
         let known = self.versions.get(&event.key).copied().unwrap_or_default();
-        if event.version <= known.max(self.listed_at) {
+        if event.version <= known.max(self.complete) {
             self.followed = self.followed.max(event.version);
             return Ok(None);
         }
@@ -281,6 +288,31 @@ impl Records {
         Ok(None)
     }
 
+    /// Ends a batch of events, which are those of whole revisions. Deleted keys are forgotten: no
+    /// event of an earlier revision can count as a new one any more.
+    pub(super) fn end_batch(&mut self) {
+        self.complete = self.complete.max(self.followed);
+        while let Some((version, _)) = self.deleted.first()
+            && *version <= self.complete
+            && let Some((version, key)) = self.deleted.pop_first()
+        {
+            // Otherwise the key was put again.
+            if self.versions.get(&key) == Some(&version) {
+                self.versions.remove(&key);
+            }
+        }
+    }
+
+    /// Doubts the records, because a commit was refused that no other commit contradicts.
+    pub(super) fn doubt(&mut self) {
+        self.is_doubted = true;
+    }
+
+    /// Returns whether the records are doubted, and ends that.
+    pub(super) fn take_doubt(&mut self) -> bool {
+        std::mem::take(&mut self.is_doubted)
+    }
+
     /// Sets the value of a key; `None`: it is deleted.
     fn set(&mut self, pair: &KeyValue, value: Option<Value>, touched: &mut Touched) {
         let key = pair.key.as_str();
@@ -288,6 +320,9 @@ impl Records {
             return;
         }
         self.versions.insert(key.to_owned(), pair.version);
+        if value.is_none() {
+            self.deleted.insert((pair.version, key.to_owned()));
+        }
         if key == REVISION {
             self.revision = match value {
                 Some(Value::Revision(value)) => value,

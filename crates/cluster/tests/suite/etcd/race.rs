@@ -7,16 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use tidegate_api::cluster::PlacementClaim;
 use tidegate_cluster::store::{ClusterStore, EtcdStore, Revision, StoreError};
-use tidegate_cluster::{
-    Cluster, ClusterEvent, DaemonError, DaemonSelection, Daemons, Error, HostRecord, ServedVm,
-    Session, VmTransfer,
-};
+use tidegate_cluster::{Cluster, ClusterEvent, DaemonSelection, Error, HostRecord, Session};
 use tidegate_core::time::Nanos;
 use tidegate_place::{Outcome, Request};
 
 use super::server::{Server, is_installed};
+use crate::no_daemons::NoDaemons;
 
 const TRANSFERS: usize = 80;
 const PLACERS: usize = 8;
@@ -29,29 +26,6 @@ const LIMIT: Duration = Duration::from_secs(300);
 const OPENINGS: usize = 20;
 /// Kills of etcd while transfers are placed.
 const KILLS: usize = 3;
-
-/// Daemons of hosts that have none.
-struct NoDaemons;
-
-impl Daemons for NoDaemons {
-    fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
-        Ok(Vec::new())
-    }
-
-    fn vms(&self, _: &str) -> Result<Vec<ServedVm>, DaemonError> {
-        Ok(Vec::new())
-    }
-
-    fn start(
-        &self,
-        _: &str,
-        _: &str,
-        _: &Request,
-        _: Option<&PlacementClaim>,
-    ) -> Result<(), DaemonError> {
-        Ok(())
-    }
-}
 
 /// Runs one session as the command line does; `None`: another one was first.
 fn place(store: &EtcdStore, name: &str) -> Option<Result<Outcome, Error>> {

@@ -86,7 +86,7 @@ impl Stored {
 }
 
 fn fill(state: &mut ClusterState) {
-    state.hosts = vec![host("b"), host("a")];
+    state.hosts = vec![host("b"), host("a")].into();
     state.running.push(running("z", "a"));
     state.running.push(running("x/1", "b"));
     state.waiting.push(transfer("y"));
@@ -139,7 +139,7 @@ fn only_records_that_differ_are_put() {
 fn records_that_do_not_fit_each_other_are_refused_with_their_key() {
     let mut stored = Stored::new();
     stored.commit(|state| {
-        state.hosts = vec![host("a")];
+        state.hosts = vec![host("a")].into();
         state.running.push(RunningTransfer {
             entitlement: Entitlement {
                 lowered_for: vec!["y".to_owned()],
@@ -215,4 +215,28 @@ proptest! {
         prop_assert_eq!(follower.snapshot(), stored.records.snapshot());
         prop_assert_eq!(follower.at(), stored.records.at());
     }
+}
+
+#[test]
+fn deleted_keys_are_forgotten_once_no_event_of_them_can_be_new() {
+    let mut stored = Stored::new();
+    stored.commit(fill);
+    let put = events(&stored.writes, stored.records.at());
+    stored.commit(|state| drop(state.running.remove("z")));
+    let deleted = events(&stored.writes, stored.records.at());
+    let mut records = Records::read("/t/", Vec::new(), 1).expect("empty");
+    let mut touched = Touched::default();
+    for event in put.iter().chain(&deleted) {
+        let applied = records.apply("/t/", event, &mut touched);
+        applied.expect("as written");
+    }
+    assert_eq!(records.version("placements/z"), stored.records.at());
+    records.end_batch();
+    assert_eq!(records.version("placements/z"), 0);
+    assert!(records.version("placements/x/1") > 0 && records.deleted.is_empty());
+    for event in &put {
+        let applied = records.apply("/t/", event, &mut touched);
+        applied.expect("as written");
+    }
+    assert_eq!(records.snapshot(), stored.records.snapshot());
 }
