@@ -13,7 +13,7 @@ use super::{Cluster, daemon_transfers};
 use crate::daemons::DaemonSelection;
 use crate::error::Error;
 use crate::part::Touched;
-use crate::store::Update;
+use crate::store::{Revision, Update};
 
 /// Hosts whose figures are computed anew with each decision, round robin. With 100 decisions a
 /// second each of 1,000 hosts has its turn every 5 s.
@@ -37,19 +37,24 @@ impl Cluster<'_> {
     /// is asked again.
     ///
     /// # Errors
-    /// The store or a daemon fails. The next call begins where this one has.
+    /// The store or a daemon fails. The next call loads everything.
     pub fn refresh(&mut self, now: Nanos) -> Result<(), Error> {
         self.session.now = now;
         self.pending.clear();
         self.lost_race = false;
-        self.is_stale = true;
+        // The store may have gone on from what this cluster knows: everything is loaded.
+        let known = if std::mem::replace(&mut self.is_stale, true) {
+            Revision::EMPTY
+        } else {
+            self.stored.revision
+        };
         let mut touched = std::mem::take(&mut self.touched);
         // If something below fails, the next call resumes everything.
         self.touched.everything = true;
         let mut hosts = self.touched_hosts(&touched);
         hosts.extend(self.learnt.drain(..));
         hosts.extend(std::mem::take(&mut self.closed));
-        let mut update = self.session.store.changes_since(self.stored.revision)?;
+        let mut update = self.session.store.changes_since(known)?;
         if let Some(Update::Part {
             revision,
             touched: changed,

@@ -68,7 +68,8 @@ pub struct Cluster<'a> {
     touched: Touched,
     /// True for a cluster that is kept for many decisions.
     is_kept: bool,
-    /// True after a [`Cluster::refresh`] that failed.
+    /// True after a [`Cluster::refresh`] that failed, and after a load of which this cluster has
+    /// taken nothing: the store may be ahead of it.
     is_stale: bool,
     /// Events and starts that follow the next commit, in order.
     pending: Vec<Pending>,
@@ -232,6 +233,10 @@ impl<'a> Cluster<'a> {
     /// which the estimate does not merely continue from the stored one.
     fn copy_progress(&mut self) {
         for host in self.changed_hosts() {
+            // Before the copy: estimates go on from what is stored, as those of another session do.
+            if self.pcos.host(host).is_some() {
+                self.pcos.fix_progress(self.session.now, host);
+            }
             for name in self.names_on(host) {
                 let id = self.names.id(&name);
                 let view = self.pcos.host(host);
@@ -244,10 +249,6 @@ impl<'a> Cluster<'a> {
                     (own.placement.moved, own.placement.as_of) = (progress.moved, running.as_of);
                     self.touched.add_transfer(&name);
                 }
-            }
-            // Estimates go on from what is stored, as those of another session do.
-            if self.pcos.host(host).is_some() {
-                self.pcos.fix_progress(self.session.now, host);
             }
         }
     }

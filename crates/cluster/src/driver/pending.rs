@@ -188,6 +188,9 @@ impl Cluster<'_> {
     /// the next session, which asks the daemons what runs on the host.
     fn try_remove(&mut self, start: &Start) -> Result<(), StoreError> {
         let store = self.session.store;
+        // Later commits would be compared with what is loaded here, and not with what they were
+        // decided on.
+        self.is_stale = true;
         let Some(stored) = store.load(Revision::EMPTY)? else {
             return Ok(());
         };
@@ -205,7 +208,11 @@ impl Cluster<'_> {
             return Ok(());
         }
         let changes = difference(&stored.state, &state);
-        let removed = store.commit_unless_begun(stored.revision, &changes, &start.transfer);
+        // Without a claim no start was recorded, so the daemon cannot begin the transfer by itself.
+        let removed = match start.claim {
+            Some(_) => store.commit_unless_begun(stored.revision, &changes, &start.transfer),
+            None => store.commit(stored.revision, &changes),
+        };
         removed.map(drop)
     }
 }
