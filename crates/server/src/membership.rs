@@ -73,7 +73,8 @@ pub struct StartCheck {
     pub vm: String,
     /// Placement as the placer knows it.
     pub claim: PlacementClaim,
-    /// True if the transfer has begun, so that the record of its start is to be removed.
+    /// True if the transfer has begun: the record of its start is to be removed in the transaction
+    /// that confirms the placement.
     pub has_begun: bool,
     /// Channel for the result.
     pub reply: oneshot::Sender<Result<(), StartRefusal>>,
@@ -380,12 +381,13 @@ impl Membership {
         self.count(self.try_check(vm, claim, false).await)
     }
 
-    /// Has etcd confirm that the placement of a transfer that has begun stands, as
-    /// [`check_start`](Membership::check_start) does, and that its start is carried out: its record
-    /// is removed.
+    /// Has etcd confirm that the placement of a transfer that has begun stands, and remove the
+    /// record of its start in the same transaction, after which no placer removes the placement
+    /// because its start has failed. Waits up to 4 s.
     ///
     /// # Errors
-    /// As for `check_start`.
+    /// As for [`check_start`](Membership::check_start), but a host that is drained is no error.
+    /// After an error other than that the placement has ended it may be confirmed nevertheless.
     pub async fn check_begun(&self, vm: &str, claim: &PlacementClaim) -> Result<(), StartRefusal> {
         self.count(self.try_check(vm, claim, true).await)
     }

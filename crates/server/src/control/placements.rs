@@ -1,20 +1,24 @@
 //! Checks of the transfers that a cluster has placed.
 //!
-//! Each start is checked against etcd before the transfer begins, and once more after it: a
-//! placement that another session ends in between would run without anyone counting it.
+//! Each start is checked against etcd before the transfer begins, and confirmed after it: a
+//! placement that another session ends in between would run without anyone counting it. A transfer
+//! goes on while etcd does not tell, and is confirmed or cancelled once it does.
 //!
 //! ```text
-//!   placer: PUT /v1/vms/NAME/job ----------+
-//!                                          +--> check --> begin --> check again, or cancel
-//!   recorded starts (`recorded_starts`) ---+
+//!   placer: PUT /v1/vms/NAME/job ----------+                      +--stands--> goes on
+//!                                          +--> check --> begin --+--ended---> cancelled
+//!   recorded starts (`recorded_starts`) ---+            ^         |
+//!                                                       +--pause--+ not told
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use jiff::Timestamp;
 use tidegate_api::cluster::PlacementClaim;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
@@ -24,6 +28,12 @@ use crate::command::VmSnapshot;
 use crate::feasibility;
 use crate::membership::{Membership, StartRefusal};
 use crate::transfer;
+
+/// Pause before a transfer that etcd has not confirmed is checked again; it doubles up to
+/// [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between two checks of a transfer that has begun.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Second check of a placement, under way in a task of its own, because the client may hang up.
 pub(super) type SecondCheck = JoinHandle<ApiResult<()>>;
@@ -141,8 +151,8 @@ impl<P: Plane> Placements<P> {
         tokio::spawn(async move { own.check_still_placed(&vm, &claim, begun).await })
     }
 
-    /// Cancels the transfer that began at a time if its placement was ended meanwhile. A placement
-    /// that cannot be confirmed at present was confirmed before.
+    /// Cancels the transfer that began at a time if its placement was ended meanwhile. While etcd
+    /// does not tell, the transfer goes on, and is checked again later.
     ///
     /// # Errors
     /// 409 if the placement has ended.
@@ -152,15 +162,56 @@ impl<P: Plane> Placements<P> {
         claim: &PlacementClaim,
         begun: Option<Timestamp>,
     ) -> ApiResult<()> {
-        let checked = self.membership.check_begun(vm, claim).await;
-        let Some(refusal) = checked.err().filter(|refusal| refusal.has_ended) else {
+        let Err(refusal) = self.membership.check_begun(vm, claim).await else {
             return Ok(());
         };
-        if let Some(begun) = begun {
-            tracing::warn!(vm, "transfer of a placer cancelled: {}", refusal.why);
-            cancel_begun(&self.api, vm, begun).await?;
+        match begun {
+            Some(begun) if refusal.has_ended => self.cancel_unplaced(vm, begun, &refusal).await?,
+            Some(begun) => {
+                let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
+                tokio::spawn(async move { own.confirm_later(&vm, &claim, begun).await });
+            }
+            None => {}
         }
-        Err(refused_start(refusal, vm))
+        if refusal.has_ended {
+            return Err(refused_start(refusal, vm));
+        }
+        Ok(())
+    }
+
+    /// Checks the placement of the transfer that began at a time until etcd tells, or the transfer
+    /// does not run any more.
+    async fn confirm_later(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            match runs(&self.api, vm, begun).await {
+                Ok(false) => return,
+                Ok(true) => {}
+                // The event loop may answer again.
+                Err(_) => continue,
+            }
+            let Err(refusal) = self.membership.check_begun(vm, claim).await else {
+                return;
+            };
+            let is_cancelled =
+                refusal.has_ended && self.cancel_unplaced(vm, begun, &refusal).await.is_ok();
+            if is_cancelled {
+                return;
+            }
+        }
+    }
+
+    /// Cancels the transfer that began at a time, because its placement has ended.
+    async fn cancel_unplaced(
+        &self,
+        vm: &str,
+        begun: Timestamp,
+        refusal: &StartRefusal,
+    ) -> ApiResult<()> {
+        tracing::warn!(vm, "transfer of a placer cancelled: {}", refusal.why);
+        cancel_begun(&self.api, vm, begun).await
     }
 
     /// Waits until the event loop of a VM answers, and checks a transfer that has begun at a time.
@@ -185,17 +236,8 @@ impl<P: Plane> Placements<P> {
 async fn cancel_begun<P: Plane>(api: &Api<P>, vm: &str, begun: Timestamp) -> ApiResult<()> {
     let (own, name) = (api.clone(), vm.to_owned());
     let cancelled = api.change(vm, async move {
-        let Some(device) = own.plane.vm(&name).map(|vm| vm.device) else {
-            return Ok(());
-        };
-        // Without a limit of its own: a loop that was silent may begin the transfer only now,
-        // and answers in the order in which it was asked.
-        let there = own.plane.snapshot(device).await;
-        let there = there.map_err(|error| ApiError::control(&error, &name))?;
-        let running = there.vms.iter().find(|vm| vm.name == name);
-        let running = running.and_then(|vm| vm.transfers.running);
-        let is_it = |begun_at| transfer::to_the_millisecond(begun_at) == begun;
-        if !running.is_some_and(|transfer| is_it(transfer.since.begun)) {
+        // A loop that was silent may begin the transfer only now.
+        if !runs(&own, &name, begun).await? {
             return Ok(());
         }
         in_time(&name, own.plane.cancel_transfer(&name)).await?;
@@ -208,6 +250,22 @@ async fn cancel_begun<P: Plane>(api: &Api<P>, vm: &str, begun: Timestamp) -> Api
         tracing::warn!(vm, "transfer of a placer runs without a placement: {why}");
     }
     cancelled
+}
+
+/// Returns whether the transfer of a VM runs that began at a time. Waits for the event loop without
+/// a limit, which answers in the order in which it was asked.
+///
+/// # Errors
+/// The event loop has ended.
+async fn runs<P: Plane>(api: &Api<P>, vm: &str, begun: Timestamp) -> ApiResult<bool> {
+    let Some(device) = api.plane.vm(vm).map(|vm| vm.device) else {
+        return Ok(false);
+    };
+    let there = api.plane.snapshot(device).await;
+    let there = there.map_err(|error| ApiError::control(&error, vm))?;
+    let vm = there.vms.iter().find(|it| it.name == vm);
+    let running = vm.and_then(|vm| vm.transfers.running);
+    Ok(running.is_some_and(|it| transfer::to_the_millisecond(it.since.begun) == begun))
 }
 
 fn refused_start(refusal: StartRefusal, vm: &str) -> ApiError {

@@ -1,6 +1,7 @@
 //! Transfers that a cluster has placed: checked before they begin, and once more after that; and
 //! those that placers have recorded without being able to ask.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tidegate_api::cluster::PlacementClaim;
@@ -143,11 +144,59 @@ async fn a_transfer_whose_placement_ends_as_it_begins_is_cancelled() {
     let plane = joined(vec![Ok(()), Err(StartRefusal::at_present("etcd is away"))]);
     let (status, begun) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
-    // Nor does a host that is drained meanwhile end what runs there.
-    let plane = joined(vec![Ok(()), Err(StartRefusal::invalid("it is drained"))]);
+    // Nor does another refusal end what runs there.
+    let plane = joined(vec![Ok(()), Err(StartRefusal::invalid("it is damaged"))]);
     let (status, begun) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
     assert!(running(&plane));
+}
+
+/// Returns a daemon whose first check is confirmed, and the number of later ones, to which etcd
+/// answers in turn.
+fn joined_and_counted(later: Vec<Result<(), StartRefusal>>) -> (Pretended, Arc<AtomicUsize>) {
+    let plane = joined_as_a();
+    let mut checks = taken_checks(&plane);
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = made.clone();
+    tokio::spawn(async move {
+        let first = checks.recv().await.expect("the first check");
+        let _ = first.reply.send(Ok(()));
+        let mut later = later.into_iter();
+        while let Some(check) = checks.recv().await {
+            assert!(check.has_begun);
+            counted.fetch_add(1, Ordering::Relaxed);
+            let _ = check.reply.send(later.next().expect("no further check"));
+        }
+    });
+    (plane, made)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_etcd_has_not_confirmed_is_checked_until_it_tells() {
+    let away = || Err(StartRefusal::at_present("etcd is away"));
+    let ended = Err(StartRefusal::ended("it has ended"));
+    let (plane, made) = joined_and_counted(vec![away(), away(), ended]);
+    let (status, begun) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    assert!(running(&plane));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(!running(&plane), "it runs without a placement");
+    assert_eq!(made.load(Ordering::Relaxed), 3);
+    // One that is confirmed goes on, and is not checked any more.
+    let (plane, made) = joined_and_counted(vec![away(), away(), Ok(())]);
+    let (status, _) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
+    assert_eq!(status, StatusCode::CREATED);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(running(&plane));
+    assert_eq!(made.load(Ordering::Relaxed), 3);
+    // Nor is one that has ended.
+    let (plane, made) = joined_and_counted(vec![away()]);
+    let (status, _) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
+    assert_eq!(status, StatusCode::CREATED);
+    let (status, _) = ask(&plane, "DELETE", JOB, "").await;
+    assert_eq!(status, StatusCode::OK);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(made.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
