@@ -562,12 +562,13 @@ impl<S: MemberSource> Member<S> {
             reply,
         } = check;
         let held = self.held.as_ref()?;
-        let mut begun = None;
-        let (answer, lost) = match store.check(&held.registration, &vm, &claim).await {
-            Ok(Checked::Stands(recorded)) => {
-                begun = recorded.filter(|_| has_begun);
-                (Ok(()), None)
-            }
+        let checked = if has_begun {
+            store.confirm(&held.registration, &vm, &claim).await
+        } else {
+            store.check(&held.registration, &vm, &claim).await
+        };
+        let (answer, lost) = match checked {
+            Ok(Checked::Stands) => (Ok(()), None),
             Ok(Checked::Ended(why)) => (Err(StartRefusal::ended(why)), None),
             Ok(Checked::Refused(why)) => (Err(StartRefusal::invalid(why)), None),
             Ok(Checked::NotOurs) => {
@@ -582,12 +583,6 @@ impl<S: MemberSource> Member<S> {
         };
         // The client may have gone.
         let _ = reply.send(answer);
-        if let Some(start) = begun
-            && let Err(error) = store.delete_start(&start).await
-        {
-            // The next look finds the record, and that the transfer has begun.
-            tracing::debug!(vm, "the record of its start stays: {error}");
-        }
         lost
     }
 

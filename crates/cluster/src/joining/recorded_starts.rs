@@ -132,7 +132,7 @@ impl RecordedStarts {
             Err(why) => Ok(Checked::Refused(why.clone())),
         };
         match (checked, &record.value) {
-            (Ok(Checked::Stands(_)), Ok(value)) => {
+            (Ok(Checked::Stands), Ok(value)) => {
                 let (membership, vm) = (membership.clone(), record.vm.clone());
                 let (bytes, deadline, claim) = (value.bytes(), value.deadline(), value.claim());
                 attempts.record_attempt(Some(task::spawn(async move {
@@ -141,7 +141,7 @@ impl RecordedStarts {
             }
             // Ended by `etcdctl`, or by a version that does not know the record.
             (Ok(Checked::Ended(_)), _) => store.delete_start(&record).await?,
-            (Ok(Checked::NotOurs | Checked::Stands(_)), _) => {}
+            (Ok(Checked::NotOurs | Checked::Stands), _) => {}
             (Ok(Checked::Refused(why)), _) => refuse(attempts, &record.vm, &why),
             (Err(error @ StoreError::Unavailable { .. }), _) => return Err(error),
             (Err(error), _) => refuse(attempts, &record.vm, &error.to_string()),

@@ -15,6 +15,7 @@ pub(crate) mod member;
 mod model_tests;
 mod published;
 mod records;
+mod start_checks;
 mod starts;
 #[cfg(test)]
 mod torture;

@@ -128,7 +128,8 @@ pub trait ClusterStore: Send + Sync {
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError>;
 
     /// Applies changes that remove a placed transfer as [`commit`](ClusterStore::commit) does, but
-    /// only as long as no daemon has confirmed that it has begun.
+    /// only as long as no daemon has confirmed that it has begun. The host's daemon had joined when
+    /// the transfer was placed, so its start was recorded.
     ///
     /// # Errors
     /// As for `commit`, and [`StoreError::HasBegun`]: nothing is changed, because the transfer has

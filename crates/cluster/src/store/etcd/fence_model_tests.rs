@@ -2,14 +2,14 @@
 //!
 //! Two placers place a transfer each on one host, have the daemon start it, and an operator ends
 //! the first placement. Between any two steps the lease of the daemon is lost, the daemon registers
-//! again, a VM is promised more, its reservation is published, or a placer dies before it has sent
-//! the start; the daemon carries out recorded starts meanwhile. The host has room for one transfer,
-//! or for the VM.
+//! again, a VM is promised more, its reservation is published, an answer of etcd is lost, or a
+//! placer dies before it has sent the start; the daemon carries out recorded starts meanwhile. The
+//! host has room for one transfer, or for the VM.
 //!
 //! ```text
-//!   placer: load, decide --> commit with start --> [daemon: check, begin, check again]
+//!   placer: load, decide --> commit with start --> [daemon: check, begin, confirm]
 //!                                |
-//!   daemon: recorded start ------+---------------> [check, begin, check again]
+//!   daemon: recorded start ------+---------------> [check, begin, confirm]
 //! ```
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -28,8 +28,10 @@ struct Rules {
     compares_member: bool,
     /// The daemon checks a placement in etcd before it begins.
     checks: bool,
-    /// The daemon checks it once more after that.
+    /// The daemon checks it once more after that, until etcd tells.
     checks_again: bool,
+    /// The second check deletes the recorded start in the transaction that finds the placement.
+    confirms_at_once: bool,
     /// The daemon compares what its VMs have reserved with what the placement was decided on.
     compares_vms: bool,
     /// A commit records the start, which stays until the transfer has begun or the placement ends.
@@ -45,6 +47,7 @@ const FENCE: Rules = Rules {
     compares_member: true,
     checks: true,
     checks_again: true,
+    confirms_at_once: true,
     compares_vms: true,
     records_start: true,
     knows_begun: true,
@@ -81,6 +84,10 @@ enum Placer {
     },
     /// The transfer has begun, and is to be confirmed once more.
     Begun {
+        id: u8,
+    },
+    /// The daemon has confirmed the transfer, and is to delete the recorded start after that.
+    Deleting {
         id: u8,
     },
     /// Was refused, and is to remove the placement.
@@ -127,8 +134,6 @@ struct World {
     ender: Ender,
     /// Sum beyond the room that a VM has caused which came after a start.
     excess: u8,
-    /// The lease was lost between the beginning of a transfer and its second check.
-    unconfirmed: bool,
     /// A commit overfilled the host by what was published.
     overfilled: bool,
     /// A commit placed on the host while no daemon was registered.
@@ -142,6 +147,10 @@ enum Step {
     Check(usize),
     Begin(usize),
     CheckAgain(usize),
+    /// The second check is carried out, and its answer is lost.
+    CheckUnanswered(usize),
+    /// The daemon deletes a recorded start on its own.
+    Delete(usize),
     /// A placer that was refused removes its placement.
     Remove(usize),
     /// A placer ends before it has sent the start.
@@ -191,6 +200,14 @@ impl World {
         let is_member = self.member == Some(self.own);
         let (id, reserved) = self.recorded[transfer].filter(|_| is_idle && is_member)?;
         Some(Placer::Starting { id, reserved })
+    }
+
+    /// Returns the operator after the question whether the first transfer runs, which would be its
+    /// daemon's to end; `None`: there is nothing to ask.
+    fn asked(&self) -> Option<Ender> {
+        let is_to_end = self.ender == Ender::Idle && self.placed[0].is_some();
+        let revision = self.revision;
+        (is_to_end && self.running[0].is_none()).then_some(Ender::Asked { revision })
     }
 
     fn publish(&mut self) {
@@ -275,18 +292,37 @@ impl Fence {
                     Placer::Ended
                 };
             }
-            Placer::Begun { id } => {
-                // A daemon that cannot ask lets the transfer go on: later sessions count it.
-                world.unconfirmed |= !is_member;
-                if is_member && world.placed[transfer] != Some(id) {
-                    world.running[transfer] = None;
-                } else if is_member {
-                    world.recorded[transfer] = None;
-                }
+            // A daemon that cannot ask lets the transfer go on, and asks again.
+            Placer::Begun { .. } if !is_member => {}
+            Placer::Begun { id } if world.placed[transfer] != Some(id) => {
+                world.running[transfer] = None;
+                world.placers[placer] = Placer::Ended;
+            }
+            Placer::Begun { id } if !self.0.confirms_at_once => {
+                world.placers[placer] = Placer::Deleting { id };
+            }
+            Placer::Begun { .. } => {
+                world.recorded[transfer] = None;
+                world.placers[placer] = Placer::Ended;
+            }
+            Placer::Deleting { id } => {
+                // Compared with what was read, so that it is of this placement.
+                let recorded = &mut world.recorded[transfer];
+                *recorded = recorded.filter(|(recorded, _)| *recorded != id);
                 world.placers[placer] = Placer::Ended;
             }
             _ => {}
         }
+    }
+    /// Returns the placement that a second check confirms without that the daemon hears of it;
+    /// `None`: it confirms none.
+    fn unanswered(&self, world: &World, placer: usize) -> Option<u8> {
+        let Placer::Begun { id } = world.placers[placer] else {
+            return None;
+        };
+        let is_member = world.member == Some(world.own);
+        let stands = world.placed[placer % 2] == Some(id);
+        (is_member && stands && self.0.confirms_at_once).then_some(id)
     }
 }
 
@@ -315,7 +351,6 @@ impl Model for Fence {
             ],
             ender: Ender::Idle,
             excess: 0,
-            unconfirmed: false,
             overfilled: false,
             placed_on_lost: false,
         }]
@@ -329,10 +364,12 @@ impl Model for Fence {
                 Placer::Starting { .. } => Some(Step::Check(placer)),
                 Placer::Checked { .. } => Some(Step::Begin(placer)),
                 Placer::Begun { .. } => Some(Step::CheckAgain(placer)),
+                Placer::Deleting { .. } => Some(Step::Delete(placer)),
                 Placer::Removing { .. } => Some(Step::Remove(placer)),
                 Placer::Ended => None,
             });
         }
+        steps.extend([0, 1, 2, 3].map(Step::CheckUnanswered));
         steps.extend([0, 1].map(Step::Die));
         steps.extend([0, 1].map(Step::Recover));
         steps.extend([
@@ -369,8 +406,13 @@ impl Model for Fence {
                 };
                 self.commit(&mut next, placer, loaded, restarts);
             }
-            Step::Check(placer) | Step::Begin(placer) | Step::CheckAgain(placer) => {
-                self.start(&mut next, placer);
+            Step::Check(placer)
+            | Step::Begin(placer)
+            | Step::CheckAgain(placer)
+            | Step::Delete(placer) => self.start(&mut next, placer),
+            Step::CheckUnanswered(placer) => {
+                self.unanswered(world, placer)?;
+                next.recorded[placer % 2] = None;
             }
             Step::Remove(placer) => self.remove(&mut next, placer),
             Step::Die(placer) => {
@@ -380,15 +422,7 @@ impl Model for Fence {
                 next.placers[placer] = Placer::Ended;
             }
             Step::Recover(transfer) => next.placers[transfer + 2] = world.recovery(transfer)?,
-            Step::AskForEnd => {
-                let is_to_end = world.ender == Ender::Idle && world.placed[0].is_some();
-                // A transfer that runs is its daemon's to end.
-                if !is_to_end || world.running[0].is_some() {
-                    return None;
-                }
-                let revision = world.revision;
-                next.ender = Ender::Asked { revision };
-            }
+            Step::AskForEnd => next.ender = world.asked()?,
             Step::End => {
                 let Ender::Asked { revision } = world.ender else {
                     return None;
@@ -419,8 +453,7 @@ impl Model for Fence {
     fn properties(&self) -> Vec<Property<Fence>> {
         vec![
             Property::always(STARTS_FIT, |_, world: &World| {
-                let is_judged = world.is_settled() && !world.unconfirmed;
-                !is_judged || world.transfers() + world.vms <= ROOM + world.excess
+                !world.is_settled() || world.transfers() + world.vms <= ROOM + world.excess
             }),
             Property::always(PLACEMENTS_FIT, |_, world: &World| !world.overfilled),
             Property::always(NONE_ON_LOST, |_, world: &World| !world.placed_on_lost),
@@ -436,8 +469,9 @@ impl Model for Fence {
             // An operator who asks just before the transfer begins may end that of the first.
             Property::always(RUNS_PLACED, |_, world: &World| {
                 let is_over = [1, 3].map(|at| world.placers[at] == Placer::Ended);
-                let is_judged = is_over == [true, true] && !world.unconfirmed;
-                !is_judged || world.running[1].is_none() || world.running[1] == world.placed[1]
+                is_over != [true, true]
+                    || world.running[1].is_none()
+                    || world.running[1] == world.placed[1]
             }),
             Property::always(BEGUN_ONCE, |_, world: &World| {
                 world.beginnings.iter().all(|times| *times <= 1)
@@ -472,9 +506,9 @@ fn no_order_of_steps_overfills_a_host_beside_its_vms() {
     checker.assert_properties();
 }
 
-#[test]
-fn each_broken_rule_is_found() {
-    let faults: [(Rules, &str); 8] = [
+/// Rules of which one is broken, with the property that this violates.
+fn broken_rules() -> [(Rules, &'static str); 9] {
+    [
         (
             Rules {
                 compares_reservation: false,
@@ -506,6 +540,13 @@ fn each_broken_rule_is_found() {
         ),
         (
             Rules {
+                confirms_at_once: false,
+                ..FENCE
+            },
+            RUNS_PLACED,
+        ),
+        (
+            Rules {
                 compares_vms: false,
                 ..FENCE
             },
@@ -532,8 +573,12 @@ fn each_broken_rule_is_found() {
             },
             RUNS_PLACED,
         ),
-    ];
-    for (rules, found) in faults {
+    ]
+}
+
+#[test]
+fn each_broken_rule_is_found() {
+    for (rules, found) in broken_rules() {
         let checker = Fence(rules).checker();
         let checker = checker.finish_when(HasDiscoveries::AnyOf([found].into()));
         checker.spawn_bfs().join().assert_any_discovery(found);

@@ -8,22 +8,27 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, Error as EtcdError, GetOptions, KeyValue, PutOptions, Txn, TxnOp,
-    TxnOpResponse,
+    Client, Compare, CompareOp, Error as EtcdError, GetOptions, KeyValue as EtcdPair, PutOptions,
+    Txn, TxnOp, TxnOpResponse,
 };
 use tidegate_api::cluster::PlacementClaim;
 
 use super::client::{Failure, Members};
 use super::keys::{MEMBERS, RESERVATIONS, STARTS};
-use super::records::{HOSTS, PLACEMENTS};
+use super::records::{HOSTS, KeyValue, PLACEMENTS};
+use super::start_checks::{Confirmation, StartedPlacement};
 use super::starts::start_key;
-use super::transport::Answer;
-use super::value::{HostValue, PlacementValue, read, write};
+use super::transport::{Answer, compare, pairs};
+use super::value::{PlacementValue, read, write};
 use super::{ANSWER_BYTES, EtcdOptions};
 use crate::store::StoreError;
 
 pub(crate) use super::published::{MemberDeviceValue, MemberValue, ReservationValue};
+pub(crate) use super::start_checks::Checked;
 pub(crate) use super::starts::StartValue;
+
+/// Transactions that confirm a placement at most: placers may report progress between them.
+const CONFIRM_ATTEMPTS: usize = 8;
 
 /// Access of one host's daemon to its keys.
 pub(crate) struct MemberStore {
@@ -64,19 +69,6 @@ pub(crate) enum Written {
     NotOurs,
     /// The lease has ended.
     LeaseGone,
-}
-
-/// Result of the check of a placement.
-pub(crate) enum Checked {
-    /// The placement stands, and the host takes transfers. The record of its start, if there is one
-    /// that is understood.
-    Stands(Option<StartRecord>),
-    /// The placement has ended; the reason.
-    Ended(String),
-    /// The host takes no transfers; the reason.
-    Refused(String),
-    /// Registration that is another daemon's, or gone.
-    NotOurs,
 }
 
 /// Start that a placer has recorded for the daemon of the host.
@@ -337,7 +329,7 @@ impl MemberStore {
         Ok(own)
     }
 
-    /// Checks, in one transaction with the registration, that a placement stands and that the host
+    /// Checks, at one revision with the registration, that a placement stands and that the host
     /// takes transfers.
     ///
     /// # Errors
@@ -348,54 +340,67 @@ impl MemberStore {
         vm: &str,
         claim: &PlacementClaim,
     ) -> Result<Checked, StoreError> {
-        let ours = Compare::create_revision(self.key(), CompareOp::Equal, held.created_at);
-        let placement_key = format!("{}{PLACEMENTS}{vm}", self.prefix);
-        let host_key = self.own(HOSTS);
-        let start_key = format!("{}{}", self.prefix, start_key(&self.host, vm));
-        let gets = [&placement_key, &host_key, &start_key];
-        let gets = gets.map(|key| TxnOp::get(key.as_str(), None));
-        let transaction = Txn::new().when([ours]).and_then(gets);
-        let answer = self.transact(&transaction).await?;
-        let Some(answer) = answer.filter(|answer| answer.succeeded) else {
-            return Ok(Checked::NotOurs);
-        };
-        let pairs = kvs(&answer);
-        let pair = |key: &str| pairs.iter().find(|pair| pair.key() == key.as_bytes());
-        let value = |key: &str| pair(key).map(KeyValue::value);
-        let Some(placement) = value(&placement_key) else {
-            return Ok(Checked::Ended(format!(
-                "the placement of {vm:?} on host {:?} has ended; place the transfer again",
-                self.host
-            )));
-        };
-        let placement = read::<PlacementValue>(&placement_key, placement)?.into_record();
-        if placement.host != self.host || placement.begun.0 != claim.begun_ns {
-            return Ok(Checked::Ended(format!(
-                "the placement of {vm:?} on host {:?} has ended, and another one has followed on \
-                 host {:?}",
-                self.host, placement.host
-            )));
+        let placement = self.placement(held, vm, claim);
+        let read = Txn::new().and_then(gets(&placement.keys()));
+        placement.check(&self.pairs(&read).await?.1)
+    }
+
+    /// Confirms the placement of a transfer that has begun: the record of its start is deleted in
+    /// the transaction that finds the placement unchanged. Without a record it is checked alone.
+    ///
+    /// # Errors
+    /// etcd does not answer or refuses, or the placement is damaged, of another schema, or changed
+    /// all the time. It may be confirmed nevertheless, which another call finds out.
+    pub(crate) async fn confirm(
+        &self,
+        held: &Registration,
+        vm: &str,
+        claim: &PlacementClaim,
+    ) -> Result<Checked, StoreError> {
+        let placement = self.placement(held, vm, claim);
+        let gets = gets(&placement.keys());
+        let (_, mut pairs) = self.pairs(&Txn::new().and_then(gets.clone())).await?;
+        for _ in 0..CONFIRM_ATTEMPTS {
+            let delete = match placement.confirm(&pairs)? {
+                Confirmation::Done(checked) => return Ok(checked),
+                Confirmation::Delete(delete) => delete,
+            };
+            let transaction = Txn::new()
+                .when(delete.compares.iter().map(compare).collect::<Vec<_>>())
+                .and_then([TxnOp::delete(delete.key, None)])
+                .or_else(gets.clone());
+            let (is_deleted, found) = self.pairs(&transaction).await?;
+            if is_deleted {
+                return Ok(Checked::Stands);
+            }
+            pairs = found;
         }
-        let Some(host) = value(&host_key) else {
-            let why = format!("host {:?} was removed from the cluster", self.host);
-            return Ok(Checked::Refused(why));
-        };
-        if read::<HostValue>(&host_key, host)?
-            .into_record(&self.host)
-            .drained
-        {
-            return Ok(Checked::Refused(format!(
-                "host {:?} is drained; place the transfer again, or end the draining with \
-                 `tidegate cluster resume {}`",
-                self.host, self.host
-            )));
+        let why = format!("placements/{vm} has changed {CONFIRM_ATTEMPTS} times meanwhile");
+        Err(StoreError::Backend(why.into()))
+    }
+
+    fn placement<'a>(
+        &'a self,
+        held: &Registration,
+        vm: &'a str,
+        claim: &PlacementClaim,
+    ) -> StartedPlacement<'a> {
+        StartedPlacement {
+            prefix: &self.prefix,
+            host: &self.host,
+            vm,
+            begun_ns: claim.begun_ns,
+            registered_at: held.created_at,
         }
-        let start = pair(&start_key).and_then(|pair| self.start_record(vm, pair));
-        let is_of_placement = |start: &StartRecord| {
-            let value = start.value.as_ref();
-            value.is_ok_and(|value| value.begun_ns == claim.begun_ns)
+    }
+
+    /// Carries out a transaction that puts nothing. Returns whether its comparisons held, and the
+    /// pairs that it has read.
+    async fn pairs(&self, transaction: &Txn) -> Result<(bool, Vec<KeyValue>), StoreError> {
+        let Some(answer) = self.transact(transaction).await? else {
+            return Ok((false, Vec::new()));
         };
-        Ok(Checked::Stands(start.filter(is_of_placement)))
+        Ok((answer.succeeded, pairs(answer.responses)?))
     }
 
     /// Returns the starts that placers have recorded for the host, also those that are not
@@ -419,7 +424,7 @@ impl MemberStore {
     }
 
     /// Reads a start; `None` if it is of another host, whose name begins as that of this one.
-    fn start_record(&self, vm: &str, pair: &KeyValue) -> Option<StartRecord> {
+    fn start_record(&self, vm: &str, pair: &EtcdPair) -> Option<StartRecord> {
         let key = String::from_utf8_lossy(pair.key());
         let value = read::<StartValue>(&key, pair.value());
         let value = value.map_err(|error| error.to_string());
@@ -431,8 +436,7 @@ impl MemberStore {
         })
     }
 
-    /// Deletes the record of a start that is carried out, or whose placement has ended, unless it
-    /// was put again.
+    /// Deletes the record of a start whose placement has ended, unless it was put again.
     ///
     /// # Errors
     /// etcd does not answer or refuses.
@@ -479,12 +483,17 @@ impl MemberStore {
 }
 
 /// Returns the pairs of all gets of an answer.
-fn kvs(answer: &Answer) -> Vec<KeyValue> {
+fn kvs(answer: &Answer) -> Vec<EtcdPair> {
     let of_get = |response: &TxnOpResponse| match response {
         TxnOpResponse::Get(found) => found.kvs().to_vec(),
         _ => Vec::new(),
     };
     answer.responses.iter().flat_map(of_get).collect()
+}
+
+fn gets(keys: &[String]) -> Vec<TxnOp> {
+    let get = |key: &String| TxnOp::get(key.as_str(), None);
+    keys.iter().map(get).collect()
 }
 
 /// Returns true if a value that is not understood is surely a placement on another host.
@@ -494,7 +503,7 @@ fn is_of_another(value: &[u8], host: &str) -> bool {
     named.is_some_and(|named| named != host)
 }
 
-fn of_key(pair: &KeyValue) -> Registered {
+fn of_key(pair: &EtcdPair) -> Registered {
     Registered {
         value: MemberValue::read(pair.value()),
         registration: Registration {

@@ -568,14 +568,12 @@ impl Records {
         self.members.get(host).map(|(created, _)| *created)
     }
 
-    /// Returns the key of the start that was recorded with the placement of a transfer; `None`:
-    /// there was none.
+    /// Returns the key of the start that is recorded with the placement of a transfer if its host
+    /// had joined by then; `None`: there was none.
     pub(super) fn recorded_start(&self, transfer: &str) -> Option<String> {
         let (_, placement) = self.placements.get(transfer)?;
-        let mut touched = Touched::default();
-        touched.add_transfer(transfer);
-        touched.hosts.insert(placement.host.clone());
-        recorded_key(transfer, &self.part(&touched))
+        let (_, transfer) = self.transfers.get(transfer)?;
+        recorded_key(transfer, &placement.host)
     }
 
     /// Returns the hosts that get a transfer by changes, also those that the changes add, or whose

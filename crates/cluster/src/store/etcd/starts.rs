@@ -13,7 +13,7 @@ use tidegate_core::time::Nanos;
 use super::keys::STARTS;
 use super::value::SCHEMA;
 use crate::change::Change;
-use crate::record::RunningTransfer;
+use crate::record::{RunningTransfer, Transfer};
 use crate::state::ClusterState;
 
 /// Value of `starts/HOST/TRANSFER`.
@@ -38,10 +38,7 @@ impl StartValue {
     /// VMs have no such names, and `[cluster]` takes no such host.
     fn recorded(running: &RunningTransfer, state: &ClusterState) -> Option<StartValue> {
         let host = &running.placement.host;
-        let is_named = !host.contains('/') && !running.name().contains('/');
-        if !running.transfer.start || !is_named || !state.memberships.contains_key(host) {
-            return None;
-        }
+        recorded_key(&running.transfer, host).filter(|_| state.memberships.contains_key(host))?;
         let record = &state.hosts[state.host(host)?.0];
         Some(StartValue {
             schema: SCHEMA,
@@ -94,12 +91,11 @@ pub(super) fn start_key(host: &str, transfer: &str) -> String {
     format!("{STARTS}{host}/{transfer}")
 }
 
-/// Returns the key of the start of a placed transfer, without the prefix; `None`: none was recorded
-/// with the placement.
-pub(super) fn recorded_key(transfer: &str, state: &ClusterState) -> Option<String> {
-    let running = state.running(transfer)?;
-    let value = StartValue::recorded(running, state)?;
-    Some(start_key(&value.host, transfer))
+/// Returns the key of the start of a placed transfer, without the prefix; `None`: none is recorded
+/// with its placement on any host.
+pub(super) fn recorded_key(transfer: &Transfer, host: &str) -> Option<String> {
+    let is_named = !host.contains('/') && !transfer.name.contains('/');
+    (transfer.start && is_named).then(|| start_key(host, &transfer.name))
 }
 
 /// Returns the starts that a commit puts, and deletes (`None`), by key.

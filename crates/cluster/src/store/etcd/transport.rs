@@ -94,7 +94,7 @@ fn read(pair: &EtcdPair) -> Result<KeyValue, StoreError> {
 }
 
 /// Returns the pairs that the reads of a transaction have found.
-fn pairs(responses: Vec<TxnOpResponse>) -> Result<Vec<KeyValue>, StoreError> {
+pub(super) fn pairs(responses: Vec<TxnOpResponse>) -> Result<Vec<KeyValue>, StoreError> {
     let mut all = Vec::new();
     for response in responses {
         if let TxnOpResponse::Get(found) = response {
@@ -120,7 +120,7 @@ fn operations(writes: &[(String, Option<Vec<u8>>)], level: usize) -> Vec<TxnOp> 
     operations.chunks(level).map(nested).collect()
 }
 
-fn compare(compared: &Compared) -> Compare {
+pub(super) fn compare(compared: &Compared) -> Compare {
     match compared {
         Compared::Put(key, at) => Compare::mod_revision(key.as_str(), CompareOp::Equal, *at),
         Compared::Created(key, at) => Compare::create_revision(key.as_str(), CompareOp::Equal, *at),

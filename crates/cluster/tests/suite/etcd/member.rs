@@ -9,7 +9,7 @@ use tidegate_cluster::joining::{DeviceDetails, MemberOptions, MemberSource, Memb
 use tidegate_cluster::store::{
     ClusterStore, EtcdOptions, EtcdStore, EtcdUser, Revision, Snapshot, StoreError,
 };
-use tidegate_cluster::{Change, Membership as Record, Transfer};
+use tidegate_cluster::{Change, Membership as Record};
 use tidegate_server::membership::{
     HandedMembership, Membership, PlacedTransfer, PublishedDevice, StartRefusal,
 };
@@ -51,14 +51,14 @@ impl MemberSource for Source {
 }
 
 /// Daemon that joins as a host.
-struct Daemon {
-    membership: Arc<Membership>,
+pub(super) struct Daemon {
+    pub(super) membership: Arc<Membership>,
     source: Source,
-    thread: MemberThread,
+    pub(super) thread: MemberThread,
 }
 
 impl Daemon {
-    fn start(etcd: EtcdOptions, host: &str) -> Daemon {
+    pub(super) fn start(etcd: EtcdOptions, host: &str) -> Daemon {
         Daemon::start_with(etcd, host, None)
     }
 
@@ -83,7 +83,7 @@ impl Daemon {
         self.membership.status().view.state
     }
 
-    fn await_state(&self, wanted: MembershipState) {
+    pub(super) fn await_state(&self, wanted: MembershipState) {
         until(wanted.name(), || self.state() == wanted);
     }
 
@@ -91,7 +91,7 @@ impl Daemon {
         *self.source.0.lock().expect("no panic") = bytes_per_s;
     }
 
-    fn claim(&self, begun_ns: u64) -> PlacementClaim {
+    pub(super) fn claim(&self, begun_ns: u64) -> PlacementClaim {
         PlacementClaim {
             host: self.membership.host().to_owned(),
             begun_ns,
@@ -106,14 +106,14 @@ impl Daemon {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(future)
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + LIMIT;
     while !is_so() {
         assert!(Instant::now() < end, "never: {what}");
@@ -121,7 +121,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn snapshot(store: &EtcdStore) -> Snapshot {
+pub(super) fn snapshot(store: &EtcdStore) -> Snapshot {
     store
         .load(Revision::EMPTY)
         .expect("reads")
@@ -137,7 +137,7 @@ fn record(store: &EtcdStore, host: &str) -> Option<Record> {
 }
 
 /// Returns a cluster with the host `a`, below a prefix of the shared server.
-fn cluster() -> (Arc<Server>, EtcdStore, EtcdOptions) {
+pub(super) fn cluster() -> (Arc<Server>, EtcdStore, EtcdOptions) {
     let (server, prefix) = (Server::shared(), Server::new_prefix());
     let store = server.store(&prefix);
     store.commit(Revision::EMPTY, &[host("a")]).expect("writes");
@@ -402,112 +402,6 @@ fn a_start_is_confirmed_for_the_placement_that_stands_and_no_other() {
     commit(&[Change::DeleteTransfer("x".to_owned())]);
     assert!(refused(6).contains("has ended"));
     assert_eq!(daemon.membership.status().refused_starts, 4);
-    daemon.thread.leave();
-}
-
-/// Returns a transfer that its daemon is to start.
-fn to_start(name: &str) -> Change {
-    match transfer(name) {
-        Change::PutTransfer(transfer) => Change::PutTransfer(Transfer {
-            start: true,
-            ..transfer
-        }),
-        other => other,
-    }
-}
-
-/// Returns the recorded starts of a cluster, by host and transfer.
-fn recorded(server: &Server, prefix: &str) -> Vec<String> {
-    let folder = format!("{prefix}starts/");
-    let shown = server.etcdctl(&["get", "--prefix", &folder, "--keys-only"]);
-    let keys = shown.lines().filter_map(|line| line.strip_prefix(&folder));
-    keys.map(str::to_owned).collect()
-}
-
-#[test]
-fn a_start_is_recorded_also_for_a_host_that_the_commit_defines() {
-    if !is_installed() {
-        return;
-    }
-    let (server, store, options) = cluster();
-    let prefix = options.prefix.clone();
-    let daemon = Daemon::start(options, "new");
-    daemon.await_state(MembershipState::Joined);
-    let revision = snapshot(&store).revision;
-    let changes = [host("new"), to_start("x"), place("x", "new")];
-    let revision = store.commit(revision, &changes).expect("stored");
-    assert_eq!(recorded(&server, &prefix), ["new/x"]);
-    let delete = [Change::DeleteTransfer("x".to_owned())];
-    let removed = store.commit_unless_begun(revision, &delete, "x");
-    removed.expect("it has not begun");
-    assert_eq!(recorded(&server, &prefix), [""; 0]);
-    daemon.thread.leave();
-}
-
-#[test]
-fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
-    if !is_installed() {
-        return;
-    }
-    let (server, store, options) = cluster();
-    let prefix = options.prefix.clone();
-    let starts = || recorded(&server, &prefix);
-    let commit = |changes: &[Change]| {
-        let revision = snapshot(&store).revision;
-        store.commit(revision, changes).expect("stored");
-    };
-    // The daemon of this host has never joined, so nothing is recorded for it.
-    commit(&[to_start("before"), place("before", "a")]);
-    assert_eq!(starts(), [""; 0]);
-    let daemon = Daemon::start(options, "a");
-    daemon.await_state(MembershipState::Joined);
-    let mut asked = daemon.membership.take_starts().expect("the first");
-    commit(&[transfer("quiet"), place("quiet", "a")]);
-    commit(&[to_start("ends"), place("ends", "a")]);
-    commit(&[Change::DeleteTransfer("ends".to_owned())]);
-    commit(&[to_start("x"), place("x", "a")]);
-    // Records of a placement that has ended, and of a host whose name begins with this one's.
-    let value = |host: &str| {
-        format!(r#"{{"schema":1,"host":"{host}","begun_ns":9,"bytes":1,"deadline_ns":1,"#,)
-            + r#""reserved_bytes_per_s":0,"device":null}"#
-    };
-    let other = format!("{prefix}starts/a/b/x");
-    server.etcdctl(&["put", &format!("{prefix}starts/a/gone"), &value("a")]);
-    server.etcdctl(&["put", &other, &value("a/b")]);
-    let start = loop {
-        let start = asked.blocking_recv().expect("the daemon looks");
-        // The commit that ended it may be seen between the look and the check.
-        if start.vm == "x" {
-            break start;
-        }
-    };
-    assert_eq!((start.bytes, start.deadline.0), (600, 9_000_000_000));
-    assert_eq!(start.claim, daemon.claim(6));
-    until("the others are gone", || starts() == ["a/b/x", "a/x"]);
-    let begun = block_on(daemon.membership.check_begun("x", &daemon.claim(6)));
-    assert_eq!(begun, Ok(()));
-    start.reply.send(Ok(())).expect("awaited");
-    until("its record is gone", || starts() == ["a/b/x"]);
-    // A placer that is refused removes a placement only as long as it has not begun.
-    let remove = |name: &str| {
-        let revision = snapshot(&store).revision;
-        let delete = [Change::DeleteTransfer(name.to_owned())];
-        store.commit_unless_begun(revision, &delete, name)
-    };
-    let refused = remove("x");
-    assert!(
-        matches!(refused, Err(StoreError::HasBegun { .. })),
-        "{refused:?}"
-    );
-    assert!(snapshot(&store).state.running("x").is_some());
-    commit(&[to_start("z"), place("z", "a")]);
-    remove("z").expect("it has not begun");
-    remove("quiet").expect("nothing was to start");
-    assert_eq!(starts(), ["a/b/x"]);
-    // A record that is not moved by a commit stays, also if others are.
-    commit(&[to_start("y"), place("y", "a")]);
-    commit(&[Change::DeleteTransfer("x".to_owned())]);
-    assert_eq!(starts(), ["a/b/x", "a/y"]);
     daemon.thread.leave();
 }
 

@@ -5,6 +5,7 @@ mod member;
 mod proxy;
 mod race;
 pub(crate) mod server;
+mod starts;
 mod watch;
 
 use tidegate_cluster::store::{ClusterStore, EtcdOptions, EtcdStore, Revision, StoreError};

@@ -6,19 +6,70 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_core::time::Nanos;
 use tidegate_place::Event;
 
+use super::daemons::Placed;
 use super::model::{Etcd, PREFIX};
 use super::{BANDWIDTH, PER_HOST};
 use crate::change::difference;
 use crate::driver::Cluster;
 use crate::part::Touched;
 use crate::state::ClusterState;
-use crate::store::etcd::records::{KeyValue, Records};
+use crate::store::etcd::keys::STARTS;
+use crate::store::etcd::records::{KeyValue, REVISION, Records};
+use crate::store::etcd::starts::{StartValue, start_key};
+use crate::store::etcd::value::{RevisionValue, read};
 
 /// State that the history leads to.
 pub(super) struct Checker {
     state: ClusterState,
     /// Names that were ever stored.
     ever: BTreeSet<String>,
+    /// Placements that a daemon was to start.
+    to_start: BTreeSet<Placed>,
+}
+
+/// Keys that commits and daemons have written beside the records of the state.
+#[derive(Default)]
+struct Others {
+    /// Number of the last commit.
+    revision: u64,
+    /// Recorded starts by key.
+    starts: BTreeMap<String, StartValue>,
+}
+
+impl Others {
+    /// Applies an event. Each commit counts on from the one before it, however late it comes.
+    fn apply(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), String> {
+        if key == REVISION {
+            let value: RevisionValue = read(key, value.unwrap_or_default()).expect("as written");
+            if value.revision != self.revision + 1 {
+                let (is, was) = (value.revision, self.revision);
+                return Err(format!("commit {is} comes after commit {was}"));
+            }
+            self.revision = value.revision;
+        } else if key.starts_with(STARTS) {
+            match value {
+                Some(value) => {
+                    let value = read(key, value).expect("as written");
+                    self.starts.insert(key.to_owned(), value);
+                }
+                None => drop(self.starts.remove(key)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that each start is of a placement that stands.
+    fn check_starts(&self, placed: &BTreeMap<String, (String, Nanos)>) -> Result<(), String> {
+        let stands = |(key, start): &(&String, &StartValue)| {
+            placed.iter().any(|(name, (host, begun))| {
+                start_key(host, name) == **key && begun.0 == start.begun_ns
+            })
+        };
+        match self.starts.iter().find(|it| !stands(it)) {
+            Some((key, _)) => Err(format!("{key} outlives its placement")),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Checker {
@@ -28,6 +79,7 @@ impl Checker {
         let mut records = Records::read(PREFIX, Vec::new(), 0).map_err(|it| it.to_string())?;
         let mut ever = BTreeSet::new();
         let mut before: BTreeMap<String, (String, Nanos)> = BTreeMap::new();
+        let (mut others, mut to_start) = (Others::default(), BTreeSet::new());
         let mut at = 0;
         while at < etcd.history.len() {
             let version = etcd.history[at].version;
@@ -37,6 +89,8 @@ impl Checker {
             let mut touched = Touched::default();
             for event in events {
                 let key = event.key.strip_prefix(PREFIX).expect("all are below it");
+                let other = others.apply(key, event.value.as_deref());
+                other.map_err(|wrong| format!("at {version}: {wrong}"))?;
                 let event = KeyValue {
                     key: key.to_owned(),
                     ..event.clone()
@@ -64,7 +118,10 @@ impl Checker {
             let is_new = |(name, _): &(&String, _)| !before.contains_key(*name);
             let new = placed.iter().filter(is_new).map(|(_, (host, _))| &**host);
             let wrong = check_hosts(&state, &new.collect());
+            let wrong = wrong.and_then(|()| others.check_starts(&placed));
             wrong.map_err(|wrong| format!("at {version}: {wrong}"))?;
+            let new = placed.keys().filter(|name| !before.contains_key(*name));
+            to_start.extend(new.filter_map(|name| start_of(name, &state)));
             before = placed;
         }
         let listed = Records::read(PREFIX, relative(etcd.pairs()), etcd.revision);
@@ -76,7 +133,16 @@ impl Checker {
             ));
         }
         let state = state.state;
-        Ok(Checker { state, ever })
+        Ok(Checker {
+            state,
+            ever,
+            to_start,
+        })
+    }
+
+    /// Placements that a daemon was to start, also those that have ended.
+    pub(super) fn to_start(&self) -> &BTreeSet<Placed> {
+        &self.to_start
     }
 
     /// The records of a placer are those of the history.
@@ -148,6 +214,18 @@ impl Checker {
     }
 }
 
+/// Returns the placement of a transfer, if it is to be started by a daemon that has joined.
+fn start_of(name: &str, state: &ClusterState) -> Option<Placed> {
+    let running = state.running(name)?;
+    let placement = &running.placement;
+    let has_joined = state.memberships.contains_key(&placement.host);
+    (running.transfer.start && has_joined).then(|| Placed {
+        host: placement.host.clone(),
+        transfer: name.to_owned(),
+        begun_ns: placement.begun.0,
+    })
+}
+
 fn relative(pairs: Vec<KeyValue>) -> Vec<KeyValue> {
     let to_relative = |pair: KeyValue| {
         let key = pair.key.strip_prefix(PREFIX)?.to_owned();
@@ -167,8 +245,8 @@ pub(super) fn check_waiting(cluster: &Cluster<'_>, now: Nanos) -> Result<(), Str
 }
 
 /// No host has more transfers than it may, or more load than its bandwidth and the progress of the
-/// whole run. `new` hosts have got a transfer, so their daemons are not gone, and what VMs reserve
-/// fits beside.
+/// whole run. `new` hosts have got a transfer, so they are not drained, their daemons are not gone,
+/// and what VMs reserve fits beside.
 fn check_hosts(state: &ClusterState, new: &BTreeSet<&str>) -> Result<(), String> {
     let mut loads: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for running in &state.running {
@@ -185,6 +263,9 @@ fn check_hosts(state: &ClusterState, new: &BTreeSet<&str>) -> Result<(), String>
         };
         if new.contains(host) && state.is_lost(host) {
             return Err(format!("host {host} got a transfer without its daemon"));
+        }
+        if new.contains(host) && record.is_some_and(|record| record.drained) {
+            return Err(format!("host {host} got a transfer while it was drained"));
         }
         if transfers > PER_HOST || bytes_per_s + reserved > BANDWIDTH as f64 * 1.01 {
             return Err(format!(

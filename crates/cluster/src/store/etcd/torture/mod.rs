@@ -1,11 +1,13 @@
 //! Torture of placement: placers that are kept for many decisions, on a model of etcd with crashes
-//! between any two writes, lost answers, events that are repeated, out of order or compacted, hosts
-//! that are changed by hand and keys that vanish, as those of a lease do. One number, the seed,
-//! determines a run.
+//! between any two writes, lost answers, attempts that come after their placers have given them up
+//! or ended, events that are repeated, out of order or compacted, hosts that are drained or changed
+//! by hand and keys that vanish, as those of a lease do. Daemons carry out recorded starts, and are
+//! restarted, meanwhile. One number, the seed, determines a run.
 //!
 //! `TIDEGATE_TORTURE_SEEDS=10000` runs more seeds than the default, `TIDEGATE_TORTURE_SEED=N` one.
 
 mod check;
+mod daemons;
 mod model;
 
 use std::collections::BTreeSet;
@@ -27,6 +29,7 @@ use crate::error::Error;
 use crate::record::HostRecord;
 use crate::store::{ClusterStore, Revision, StoreError};
 use check::Checker;
+use daemons::DaemonModel;
 use model::{Bug, CRASH, Client, Etcd, PREFIX, Random};
 
 const MB: u64 = 1_000_000;
@@ -39,8 +42,10 @@ const PLACERS: usize = 3;
 /// Processes of all placers together, one after the other.
 const LIVES: usize = 60;
 const STEPS: usize = 160;
-/// Names of transfers, few, so that placers want the same ones.
-const NAMES: usize = 24;
+/// Numbers of names of transfers, of which a run draws one: few, so that placers want the same
+/// names, and very few, so that a name comes back to a host while something of its last placement
+/// is under way.
+const NAMES: [usize; 3] = [3, 8, 24];
 /// Seeds of a run of the tests.
 const SEEDS: u64 = 60;
 /// Rounds of all placers after which nothing waits that has room.
@@ -48,35 +53,15 @@ const ROUNDS: usize = 50;
 /// Time between two steps, so short that the progress of transfers hardly counts.
 const PAUSE: Nanos = Nanos::from_millis(2);
 
-/// Daemons of hosts that have none.
-struct NoDaemons;
-
-impl Daemons for NoDaemons {
-    fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
-        Ok(Vec::new())
-    }
-
-    fn vms(&self, _: &str) -> Result<Vec<ServedVm>, DaemonError> {
-        Ok(Vec::new())
-    }
-
-    fn start(
-        &self,
-        _: &str,
-        _: &str,
-        _: &Request,
-        _: Option<&PlacementClaim>,
-    ) -> Result<(), DaemonError> {
-        Ok(())
-    }
-}
-
 type Notify<'a> = &'a mut dyn FnMut(ClusterEvent);
 
 /// One run.
 struct Run<'a> {
     etcd: Arc<Mutex<Etcd>>,
+    daemons: &'a DaemonModel,
     random: Random,
+    /// Number of names of transfers.
+    names: usize,
     now: Nanos,
     placers: Vec<Option<Cluster<'a>>>,
     /// Stores and callbacks of the processes that are still to be started.
@@ -107,9 +92,13 @@ fn run(seed: u64, bug: Bug) -> Result<(), String> {
     committed.map_err(|error| error.to_string())?;
     etcd.lock().expect("no panic").has_faults = true;
     let callbacks = callbacks.iter_mut().map(|callback| callback as Notify<'_>);
+    let daemons = DaemonModel::new(&etcd, Random::new(seed.rotate_left(32) ^ seed));
+    let mut random = Random::new(!seed);
     let mut run = Run {
         etcd: Arc::clone(&etcd),
-        random: Random::new(!seed),
+        daemons: &daemons,
+        names: NAMES[random.below(NAMES.len())],
+        random,
         now: Nanos::from_secs(1_000),
         placers: (0..PLACERS).map(|_| None).collect(),
         lives: Box::new(stores.iter().zip(callbacks)),
@@ -117,17 +106,31 @@ fn run(seed: u64, bug: Bug) -> Result<(), String> {
         stored: BTreeSet::new(),
         open_ended: BTreeSet::new(),
     };
+    // Most daemons have joined, so that they have starts to carry out.
+    for host in HOSTS {
+        if !run.random.one_in(4) {
+            run.register(host);
+        }
+    }
     for _ in 0..STEPS {
         run.now += PAUSE;
         let placer = run.random.below(PLACERS);
-        match run.random.below(20) {
+        match run.random.below(24) {
             0 => run.change_by_hand(),
             1 => {
                 let mut etcd = run.etcd.lock().expect("no panic");
                 etcd.compacted = etcd.revision;
             }
             2 => run.placers[placer] = None,
+            3 => run.drain_or_resume(),
+            4..=7 => run.act_as_daemon(),
             _ => run.act(placer)?,
+        }
+        if run.random.one_in(3) {
+            run.daemons.advance();
+        }
+        if run.random.one_in(5) {
+            run.etcd.lock().expect("no panic").deliver_late();
         }
     }
     run.heal()
@@ -144,7 +147,7 @@ impl<'a> Run<'a> {
         };
         let session = Session {
             store,
-            daemons: &NoDaemons,
+            daemons: self.daemons,
             notify,
             now: self.now,
             ask: DaemonSelection::All,
@@ -161,7 +164,7 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         cluster.continue_at(self.now);
-        let name = format!("t-{}", self.random.below(NAMES));
+        let name = format!("t-{}", self.random.below(self.names));
         let is_running = cluster.state().running(&name).is_some();
         let done = match self.random.below(4) {
             0 if is_running => {
@@ -178,6 +181,15 @@ impl<'a> Run<'a> {
         let outcome = match done {
             Err(Error::Store(error)) => Some(error),
             Err(Error::NameTaken { .. }) | Ok(()) => None,
+            Err(error @ (Error::Daemon(_) | Error::NotRemoved { .. })) => {
+                // It was placed for a while.
+                self.open_ended.insert(name.clone());
+                if let Error::Daemon(_) = error {
+                    self.daemons.record_refused(&name, self.now.0)?;
+                }
+                let present = cluster.revision();
+                Some(StoreError::Conflict { present })
+            }
             Err(error) => return Err(format!("{name}: {error}")),
         };
         let is_dead = match outcome {
@@ -199,7 +211,8 @@ impl<'a> Run<'a> {
         let name = cluster.name_for(Some(name))?;
         let rate = (5 + self.random.below(20) as u64) * MB;
         let request = Request::new(rate * 1_000, Nanos::from_secs(1_000)).expect("valid");
-        let outcome = cluster.request(&name, request, false);
+        let is_to_start = self.random.one_in(2);
+        let outcome = cluster.request(&name, request, is_to_start);
         let saved = cluster.save();
         match &saved {
             Ok(()) if !matches!(outcome, Outcome::Refused(_)) => drop(self.stored.insert(name)),
@@ -210,6 +223,49 @@ impl<'a> Run<'a> {
             _ => {}
         }
         saved
+    }
+
+    /// A command drains a host or lets it go on; it may fail as any other.
+    fn drain_or_resume(&mut self) {
+        let store = KeyedStore::new(Client::new(&self.etcd), PREFIX);
+        let Ok(Some(snapshot)) = store.load(Revision::EMPTY) else {
+            return;
+        };
+        let hosts = &snapshot.state.hosts;
+        if hosts.is_empty() {
+            return;
+        }
+        let mut host = hosts[self.random.below(hosts.len())].clone();
+        host.drained = !host.drained;
+        // A conflict, or a lost answer, leaves the host as another one has it.
+        let _ = store.commit(snapshot.revision, &[Change::PutHost(host)]);
+    }
+
+    /// The daemon of a host looks for recorded starts, or is restarted, mostly while it is busy.
+    fn act_as_daemon(&mut self) {
+        let any = HOSTS[self.random.below(HOSTS.len())];
+        if self.random.one_in(3) {
+            let busy = self.daemons.busy_host();
+            self.daemons.restart(busy.as_deref().unwrap_or(any));
+        } else {
+            self.daemons.look(any);
+        }
+    }
+
+    /// Returns what the VMs of a host reserve from now on, as its daemon publishes it.
+    fn new_reservation(&mut self, host: &str) -> (String, Option<Vec<u8>>) {
+        let bytes_per_s = self.random.below(20) as u64 * MB;
+        let reserved = ReservationValue::new([("sda".to_owned(), bytes_per_s)].into(), Nanos::ZERO);
+        let key = format!("{PREFIX}reservations/{host}");
+        (key, Some(write(&reserved).expect("JSON")))
+    }
+
+    /// The daemon of a host registers.
+    fn register(&mut self, host: &str) {
+        let member = (format!("{PREFIX}members/{host}"), Some(b"{}".to_vec()));
+        let reservation = self.new_reservation(host);
+        let mut etcd = self.etcd.lock().expect("no panic");
+        etcd.write(&[member, reservation]);
     }
 
     /// An operator drains a host or lets it go on, or a key vanishes, as that of a lease does.
@@ -227,14 +283,6 @@ impl<'a> Run<'a> {
             return;
         };
         let text = String::from_utf8(value).expect("JSON");
-        let reservation = |random: &mut Random| {
-            let reserved = ReservationValue::new(
-                [("sda".to_owned(), random.below(20) as u64 * MB)].into(),
-                Nanos::ZERO,
-            );
-            let key = format!("{PREFIX}reservations/{name}");
-            (key, Some(write(&reserved).expect("JSON")))
-        };
         match self.random.below(4) {
             0 if is_empty => {
                 etcd.write(&[(key.clone(), None)]);
@@ -242,15 +290,18 @@ impl<'a> Run<'a> {
             }
             1 => {
                 let member = format!("{PREFIX}members/{name}");
-                let is_there = etcd.keys.contains_key(&member);
-                if is_there {
+                if etcd.keys.contains_key(&member) {
                     etcd.write(&[(member, None)]);
                 } else {
-                    let member = (member, Some(b"{}".to_vec()));
-                    etcd.write(&[member, reservation(&mut self.random)]);
+                    drop(etcd);
+                    self.register(name);
                 }
             }
-            2 => etcd.write(&[reservation(&mut self.random)]),
+            2 => {
+                drop(etcd);
+                let reservation = self.new_reservation(name);
+                self.etcd.lock().expect("no panic").write(&[reservation]);
+            }
             _ => {
                 let toggled = if text.contains("\"drained\":true") {
                     text.replace("\"drained\":true", "\"drained\":false")
@@ -264,7 +315,11 @@ impl<'a> Run<'a> {
 
     /// Ends all faults: all placers come to the same state, which is that of the history.
     fn heal(&mut self) -> Result<(), String> {
-        self.etcd.lock().expect("no panic").has_faults = false;
+        {
+            let mut etcd = self.etcd.lock().expect("no panic");
+            etcd.has_faults = false;
+            etcd.deliver_all_late();
+        }
         let wrong = |error: Error| error.to_string();
         // Each may place what waits, which the others then see.
         let mut before = None;
@@ -280,6 +335,7 @@ impl<'a> Run<'a> {
                     cluster.save().map_err(wrong)?;
                 }
             }
+            self.daemons.settle(&HOSTS);
         }
         let etcd = self.etcd.lock().expect("no panic");
         let checker = Checker::replay(&etcd)?;
@@ -288,7 +344,10 @@ impl<'a> Run<'a> {
             checker.check_decisions(cluster, self.now)?;
             check::check_waiting(cluster, self.now)?;
         }
-        checker.check_told(&self.stored, &self.open_ended)
+        checker.check_told(&self.stored, &self.open_ended)?;
+        drop(etcd);
+        self.daemons.check()?;
+        self.daemons.check_begun(checker.to_start())
     }
 }
 
@@ -311,16 +370,34 @@ fn no_fault_places_twice_loses_a_transfer_or_overfills_a_host() {
 
 #[test]
 fn planted_defects_are_found() {
-    for bug in [
-        Bug::ComparesNothing,
-        Bug::ComparesRevisionAlone,
-        Bug::IgnoresReservations,
-        Bug::ForgetsCommits,
-        Bug::TrustsAnyOrder,
-        Bug::LosesEvents,
+    // Each with the property that it breaks; `None` where several do.
+    for (bug, property) in [
+        (Bug::ComparesNothing, None),
+        (Bug::ComparesRevisionAlone, None),
+        (Bug::IgnoresReservations, None),
+        (Bug::ForgetsCommits, None),
+        (Bug::TrustsAnyOrder, None),
+        (Bug::LosesEvents, None),
+        (Bug::IgnoresDraining, Some("while it was drained")),
+        (Bug::TrustsLateAttempts, Some("comes after commit")),
+        (Bug::LosesStarts, Some("never begins")),
+        (Bug::KeepsStarts, Some("outlives its placement")),
+        (Bug::IgnoresBegun, Some("was told that it is not started")),
+        (Bug::DeletesAnyStart, Some("is deleted before it began")),
+        (Bug::BeginsUnchecked, Some("runs without its placement")),
+        (
+            Bug::ConfirmsBeforeDelete,
+            Some("was told that it is not started"),
+        ),
+        (Bug::ForgetsBegun, Some("begins twice")),
     ] {
-        let found = (0..10 * SEEDS).any(|seed| run(seed, bug).is_err());
-        assert!(found, "{bug:?} is not found");
+        let is_found = |seed: u64| {
+            let wrong = run(seed, bug).err();
+            wrong.is_some_and(|wrong| property.is_none_or(|it| wrong.contains(it)))
+        };
+        let found = (0..10 * SEEDS).find(|seed| is_found(*seed));
+        let seed = found.unwrap_or_else(|| panic!("{bug:?} is not found"));
+        println!("{bug:?}: seed {seed}");
     }
 }
 
@@ -331,10 +408,11 @@ fn with_two(act: impl FnOnce(&Arc<Mutex<Etcd>>, &KeyedStore<Client>, &mut Cluste
     let host = HostRecord::new("a".to_owned(), BANDWIDTH, vec![], PER_HOST);
     let committed = writer.commit(Revision::EMPTY, &[Change::PutHost(host)]);
     committed.expect("writes");
+    let daemons = DaemonModel::new(&etcd, Random::new(1));
     let mut notify = |_: ClusterEvent| {};
     let session = Session {
         store: &reader,
-        daemons: &NoDaemons,
+        daemons: &daemons,
         notify: &mut notify,
         now: Nanos::SECOND,
         ask: DaemonSelection::All,
@@ -405,6 +483,79 @@ fn what_a_daemon_publishes_fences_a_cluster_that_is_kept_and_reaches_it() {
     });
 }
 
+/// Daemon of host `a` that has begun what it is asked for, cannot be reached, and has promised all
+/// of the bandwidth to its VMs meanwhile.
+struct Unreachable<'a>(&'a Mutex<Etcd>);
+
+impl Daemons for Unreachable<'_> {
+    fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
+        Ok(Vec::new())
+    }
+
+    fn vms(&self, _: &str) -> Result<Vec<ServedVm>, DaemonError> {
+        Ok(Vec::new())
+    }
+
+    fn start(
+        &self,
+        _: &str,
+        vm: &str,
+        _: &Request,
+        _: Option<&PlacementClaim>,
+    ) -> Result<(), DaemonError> {
+        let reserved = ReservationValue::new([("sda".to_owned(), BANDWIDTH)].into(), Nanos(1));
+        let reserved = Some(write(&reserved).expect("JSON"));
+        self.0.lock().expect("no panic").write(&[
+            (format!("{PREFIX}starts/a/{vm}"), None),
+            (format!("{PREFIX}reservations/a"), reserved),
+        ]);
+        Err(DaemonError::Unavailable("no connection".into()))
+    }
+}
+
+#[test]
+fn a_look_for_a_placement_to_remove_hides_nothing_from_later_decisions() {
+    let etcd = Arc::new(Mutex::new(Etcd::new(1, Bug::None)));
+    let store = KeyedStore::new(Client::new(&etcd), PREFIX);
+    let host = HostRecord::new("a".to_owned(), BANDWIDTH, vec![], PER_HOST);
+    let committed = store.commit(Revision::EMPTY, &[Change::PutHost(host)]);
+    committed.expect("writes");
+    let member = (format!("{PREFIX}members/a"), Some(b"{}".to_vec()));
+    let reserved = ReservationValue::new([("sda".to_owned(), 0)].into(), Nanos(1));
+    let reserved = Some(write(&reserved).expect("JSON"));
+    let reservation = (format!("{PREFIX}reservations/a"), reserved);
+    etcd.lock().expect("no panic").write(&[member, reservation]);
+    let daemons = Unreachable(&etcd);
+    let mut left = Vec::new();
+    let mut notify = |event| left.push(event);
+    let session = Session {
+        store: &store,
+        daemons: &daemons,
+        notify: &mut notify,
+        now: Nanos::SECOND,
+        ask: DaemonSelection::All,
+        read_only: false,
+    };
+    let mut cluster = Cluster::open(session, |_| Ok::<_, Error>(())).expect("opens");
+    cluster.refresh(Nanos::SECOND).expect("reads");
+    let request = Request::new(1_000 * MB, Nanos::from_secs(1_000)).expect("valid");
+    assert!(matches!(
+        cluster.request("x", request, true),
+        Outcome::Placed(_)
+    ));
+    cluster.save().expect("it has begun");
+    assert!(matches!(place(&mut cluster, "y"), Outcome::Placed(_)));
+    cluster.save().expect_err("the VMs have it all");
+    assert!(cluster.lost_race());
+    cluster.refresh(Nanos::SECOND).expect("reads");
+    assert!(!matches!(place(&mut cluster, "y"), Outcome::Placed(_)));
+    drop(cluster);
+    assert!(
+        matches!(&left[..], [ClusterEvent::StartLeftToDaemon { transfer, .. }] if transfer == "x"),
+        "{left:?}"
+    );
+}
+
 #[test]
 fn a_host_that_is_deleted_under_a_transfer_is_named_by_its_key() {
     with_two(|etcd, _, cluster| {
@@ -448,10 +599,11 @@ fn what_was_learnt_reaches_a_cluster_that_is_kept() {
     let bandwidth = host.bandwidth().expect("valid");
     let revision = writer.commit(Revision::EMPTY, &[Change::PutHost(host)]);
     let revision = revision.expect("writes");
+    let daemons = DaemonModel::new(&etcd, Random::new(1));
     let mut notify = |_| {};
     let session = Session {
         store: &reader,
-        daemons: &NoDaemons,
+        daemons: &daemons,
         notify: &mut notify,
         now: Nanos::SECOND,
         ask: DaemonSelection::All,

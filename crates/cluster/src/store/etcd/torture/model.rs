@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::store::StoreError;
 use crate::store::etcd::client::Failure;
 use crate::store::etcd::keyed::{Answer, Compared, Events, KeyValues, Listing, Transaction};
-use crate::store::etcd::keys::RESERVATIONS;
-use crate::store::etcd::records::{KeyValue, REVISION};
+use crate::store::etcd::keys::{RESERVATIONS, STARTS};
+use crate::store::etcd::records::{HOSTS, KeyValue, REVISION};
 use crate::store::etcd::value::{RevisionValue, read};
 
 /// Prefix of all keys of the cluster.
@@ -32,6 +32,24 @@ pub(super) enum Bug {
     TrustsAnyOrder,
     /// An event is passed over.
     LosesEvents,
+    /// Commits do not notice that a host was drained.
+    IgnoresDraining,
+    /// An attempt that comes late is carried out whatever it compares.
+    TrustsLateAttempts,
+    /// Placements are written without their starts.
+    LosesStarts,
+    /// Starts stay when their placements end.
+    KeepsStarts,
+    /// A placement is removed although its transfer has begun.
+    IgnoresBegun,
+    /// A daemon deletes a start that was put again since it has read it.
+    DeletesAnyStart,
+    /// A daemon begins what a placer asks for, without a look at etcd.
+    BeginsUnchecked,
+    /// A daemon confirms a transfer before it deletes the recorded start, in two steps.
+    ConfirmsBeforeDelete,
+    /// A daemon does not know after a restart what has begun and ended before.
+    ForgetsBegun,
 }
 
 /// Pseudo-random numbers (xorshift) from a seed.
@@ -70,6 +88,9 @@ pub(super) struct Etcd {
     pub(super) lists: usize,
     /// False: every call is answered as it should be.
     pub(super) has_faults: bool,
+    /// Attempts at transactions that are still on their way, whose placers have given them up or
+    /// have ended.
+    late: Vec<Transaction>,
 }
 
 impl Etcd {
@@ -83,6 +104,7 @@ impl Etcd {
             bug,
             lists: 0,
             has_faults: false,
+            late: Vec::new(),
         }
     }
 
@@ -113,38 +135,92 @@ impl Etcd {
         }
     }
 
+    /// Writes what a commit puts and deletes.
+    fn write_commit(&mut self, writes: &[(String, Option<Vec<u8>>)]) {
+        let is_lost = |(key, value): &&(String, Option<Vec<u8>>)| {
+            let is_start = key.starts_with(&format!("{PREFIX}{STARTS}"));
+            let bug = if value.is_some() {
+                Bug::LosesStarts
+            } else {
+                Bug::KeepsStarts
+            };
+            is_start && self.bug == bug
+        };
+        let writes = writes.iter().filter(|write| !is_lost(write));
+        let writes: Vec<_> = writes.cloned().collect();
+        self.write(&writes);
+    }
+
+    /// Carries out all attempts that were on their way.
+    pub(super) fn deliver_all_late(&mut self) {
+        while !self.late.is_empty() {
+            self.deliver_late();
+        }
+    }
+
+    /// Carries out an attempt that was on its way, if there is one.
+    pub(super) fn deliver_late(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.late.len());
+        let transaction = self.late.swap_remove(at);
+        if self.bug == Bug::TrustsLateAttempts {
+            self.write_commit(&transaction.writes);
+        } else {
+            self.carry_out(&transaction);
+        }
+    }
+
     fn holds(&self, transaction: &Transaction) -> bool {
         let (revision, put_at) = &transaction.revision;
+        let is_unchanged = Compared::Put(revision.clone(), *put_at);
+        let bug = self.bug;
+        let is_left_out = |compared: &Compared| match compared {
+            Compared::Put(..) | Compared::Created(..) => {
+                bug == Bug::ComparesRevisionAlone
+                    || bug == Bug::IgnoresReservations && is_of(compared, RESERVATIONS)
+            }
+            Compared::NonePut(..) => {
+                bug == Bug::IgnoresReservations && is_of(compared, RESERVATIONS)
+                    || bug == Bug::IgnoresDraining && is_of(compared, HOSTS)
+            }
+            Compared::There(_) => bug == Bug::IgnoresBegun,
+            Compared::NoneCreated(..) => false,
+        };
+        let holds = |compared: &Compared| match compared {
+            // The host's own key is compared as well, for the case that it is gone.
+            Compared::Put(key, _) if bug == Bug::IgnoresDraining && is_of(compared, HOSTS) => {
+                self.keys.contains_key(key)
+            }
+            compared => is_left_out(compared) || self.compare(compared),
+        };
+        bug == Bug::ComparesNothing
+            || self.compare(&is_unchanged) && transaction.compares.iter().all(holds)
+    }
+
+    /// Returns whether a comparison holds.
+    pub(super) fn compare(&self, compared: &Compared) -> bool {
         let put = |key: &String| self.keys.get(key).map_or(0, |pair| pair.version);
         let created = |key: &String| self.keys.get(key).map_or(0, |pair| pair.created);
         let below = |folder: &String| {
             let (folder, all) = (folder.clone(), self.keys.values());
             all.filter(move |pair| pair.key.starts_with(&folder))
         };
-        let holds = |compared: &Compared| match compared {
-            Compared::Put(..) | Compared::Created(..) if self.bug == Bug::ComparesRevisionAlone => {
-                true
-            }
-            Compared::Put(key, _) | Compared::NonePut(key, _)
-                if self.bug == Bug::IgnoresReservations && key.contains(RESERVATIONS) =>
-            {
-                true
-            }
+        match compared {
             Compared::Put(key, at) => put(key) == *at,
             Compared::Created(key, at) => created(key) == *at,
             Compared::There(key) => self.keys.contains_key(key),
             Compared::NonePut(folder, at) => below(folder).all(|pair| pair.version <= *at),
             Compared::NoneCreated(folder, at) => below(folder).all(|pair| pair.created <= *at),
-        };
-        self.bug == Bug::ComparesNothing
-            || put(revision) == *put_at && transaction.compares.iter().all(holds)
+        }
     }
 
     /// Carries out a transaction, or does not.
     fn carry_out(&mut self, transaction: &Transaction) -> Answer {
         let succeeded = self.holds(transaction);
         if succeeded && !transaction.writes.is_empty() {
-            self.write(&transaction.writes);
+            self.write_commit(&transaction.writes);
         }
         let (first, _) = &transaction.revision;
         let found = self.keys.get(first).cloned();
@@ -191,6 +267,17 @@ impl Client {
     }
 }
 
+/// Returns whether a comparison is of a key of a folder, or of the folder.
+fn is_of(compared: &Compared, folder: &str) -> bool {
+    let (Compared::Put(key, _)
+    | Compared::Created(key, _)
+    | Compared::There(key)
+    | Compared::NonePut(key, _)
+    | Compared::NoneCreated(key, _)) = compared;
+    key.strip_prefix(PREFIX)
+        .is_some_and(|key| key.starts_with(folder))
+}
+
 fn unavailable(may_be_done: bool) -> Failure {
     let error = StoreError::Unavailable {
         endpoints: "model".to_owned(),
@@ -228,6 +315,16 @@ impl KeyValues for Client {
         }
         if etcd.fault(20) {
             return Err(unavailable(is_write));
+        }
+        // An attempt is on its way for so long that it is given up, or sent again.
+        if is_write && etcd.fault(15) {
+            etcd.late.push(transaction.clone());
+            if etcd.fault(2) {
+                return Err(unavailable(true));
+            }
+            if etcd.fault(3) {
+                return Err(crash());
+            }
         }
         let mut answer = etcd.carry_out(transaction);
         if etcd.fault(60) {
