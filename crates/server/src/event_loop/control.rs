@@ -177,8 +177,7 @@ impl Loop {
         }
         self.engine.set_policy(self.now, policy);
         if let Some(exchange) = &self.exchange {
-            exchange.repeat();
-            exchange.exchange(&mut self.engine, self.now);
+            exchange.repeat(&mut self.engine, self.now);
         }
         recording::policy_changed(self);
         Ok(self.snapshot())

@@ -59,6 +59,10 @@ impl Loop {
         };
         let added = self.vms.add(&mut self.engine, self.now, args);
         let vm = added.map_err(|error| CommandError::Refused(error.to_string()))?;
+        if let Some(exchange) = self.exchange.as_ref().filter(|_| new.background) {
+            // With the first one the engine may have built its policy anew.
+            exchange.repeat(&mut self.engine, self.now);
+        }
         for disk in new.disks {
             if let Err(error) = self.place_disk(vm, disk) {
                 let removed = self.engine.vms_mut().remove_vm(self.now, self.vms[vm].id);

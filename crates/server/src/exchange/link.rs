@@ -55,9 +55,11 @@ impl ExchangeLink {
         }
     }
 
-    /// Has everything handed over again, to an engine whose policy was replaced.
-    pub(crate) fn repeat(&self) {
+    /// Hands the states of all hosts to an engine whose policy was built anew: it knows none of
+    /// them, and silent hosts send nothing.
+    pub(crate) fn repeat(&self, engine: &mut Engine, now: Nanos) {
         self.inbox.repeat();
+        self.exchange(engine, now);
     }
 
     /// Returns the state of the exchange.
