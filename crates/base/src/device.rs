@@ -95,6 +95,9 @@ pub struct DeviceStats {
     pub background: BackgroundStats,
     /// Part of VMs' I/Os that did not carry the last bytes of their unit.
     pub parts: PartStats,
+    /// Use of the dispatcher's bound on device time, at the time at which the controller's timer
+    /// last ran; `None`: the dispatcher has no bound on this device.
+    pub time_use: Option<DeviceTimeUse>,
 }
 
 impl DeviceStats {
@@ -116,6 +119,7 @@ impl DeviceStats {
             deliberate: Nanos::ZERO,
             background: BackgroundStats::default(),
             parts: PartStats::default(),
+            time_use: None,
         }
     }
 
@@ -163,6 +167,22 @@ pub struct PartStats {
     pub in_flight: u32,
     /// I/Os ended since the engine was made.
     pub ended: u64,
+}
+
+/// Use of a bound on device time, on a device that other hosts share. Sums count from the time at
+/// which the policy took effect.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct DeviceTimeUse {
+    /// Picks at which something waited that the bound alone held back.
+    pub held_picks: u64,
+    /// I/Os of VMs that were charged.
+    pub ios: u64,
+    /// Device time of these I/Os in picoseconds; begins at 0 again after 2^64.
+    pub charged_ps: u64,
+    /// Device time in picoseconds that is available now and not used.
+    pub available_ps: u64,
+    /// True if a VM waits now that its limits let go.
+    pub waits: bool,
 }
 
 #[cfg(test)]

@@ -12,14 +12,16 @@
 //! [`Dispatcher::pick`], then [`Event::Started`] and [`Event::Ended`] for each of its I/Os, and
 //! [`Event::Answered`] for each of its guest requests.
 
+mod consumed;
 mod peer_report;
 
 use crate::starvation::Bound;
 use crate::tuning::{Throttle, Tuning};
 use crate::view::View;
+pub use consumed::{Consumed, Spent};
 use core::fmt;
 pub use peer_report::{HostWeight, PeerGroup, PeerGroups, PeerShare};
-use tidegate_base::device::DeviceSpec;
+use tidegate_base::device::{DeviceSpec, DeviceTimeUse};
 use tidegate_base::learnt_state::{Blob, BlobError};
 use tidegate_base::objective::Priority;
 use tidegate_base::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
@@ -118,9 +120,14 @@ pub enum Knob {
     /// Least rate in bytes per second, whatever the objective says, for a deadline transfer; 0:
     /// none. At most [`Rate::MAX`](tidegate_base::objective::Rate::MAX).
     Floor(u64),
+    /// Part of the weight of the VM's group that the group's VMs on this host have beside those on
+    /// other hosts, in [`Knob::GROUP_WHOLE`]ths: 1 to all of it, with which every group begins.
+    GroupPart(u32),
 }
 
 impl Knob {
+    /// Whole of a group's weight.
+    pub const GROUP_WHOLE: u32 = 1 << 16;
     /// Smallest allocation: one request per second.
     pub const ALLOCATION_MIN: u64 = 1_000;
     /// Largest allocation: four million requests per second, beyond any device; fits 32 bits.
@@ -316,62 +323,6 @@ impl Event<'_> {
     }
 }
 
-/// Use of a VM's limit, in requests and bytes, for the total, reads and writes. A policy hands it
-/// to its successor, so that a policy change never buys a burst. `None`: not tracked.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Consumed(pub [[Option<Spent>; 2]; 3]);
-
-/// Use of one limit.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Spent {
-    /// Time from now until the limit lets anything go again.
-    pub owed: Nanos,
-    /// Burst allowance left, as the time in which the limit accrues it. `None`: not tracked, hence
-    /// treated as zero.
-    pub saved: Option<Nanos>,
-    /// Time from now until the burst rate lets anything go again.
-    pub burst_owed: Nanos,
-}
-
-impl Consumed {
-    /// Fills the limits that this policy does not track from `other`.
-    pub fn or(self, other: Consumed) -> Consumed {
-        let mut all = self.0;
-        for (mine, theirs) in all.iter_mut().flatten().zip(other.0.iter().flatten()) {
-            *mine = mine.or(*theirs);
-        }
-        Consumed(all)
-    }
-
-    /// Returns what is left of the use after a time in which nothing was let go.
-    pub fn after(mut self, elapsed: Nanos) -> Consumed {
-        for spent in self.0.iter_mut().flatten().flatten() {
-            let accrued = elapsed - spent.owed;
-            spent.owed = spent.owed - elapsed;
-            spent.saved = spent.saved.map(|saved| saved + accrued);
-            spent.burst_owed = spent.burst_owed - elapsed;
-        }
-        self
-    }
-
-    /// Treats rates that are not tracked as unused.
-    pub(crate) fn or_unused(self) -> Consumed {
-        let unused = Spent {
-            saved: Some(Nanos::MAX),
-            ..Spent::default()
-        };
-        self.or(Consumed([[Some(unused); 2]; 3]))
-    }
-
-    /// Returns the debts alone, for a predecessor that did not count burst allowances.
-    pub(crate) fn debts(mut self) -> Consumed {
-        for spent in self.0.iter_mut().flatten().flatten() {
-            spent.saved = None;
-        }
-        self
-    }
-}
-
 /// VMs whose gates a regulator reopened.
 #[derive(Debug, Default)]
 pub struct Reopened(pub(crate) Vec<VmId>);
@@ -383,14 +334,27 @@ impl Reopened {
     }
 }
 
-/// Knobs that a controller set in one call. The engine applies the last one first.
+/// Settings of a controller in one call. The engine applies the last one first.
 #[derive(Debug, Default)]
-pub struct Knobs(pub(crate) Vec<(VmId, Knob)>);
+pub struct Knobs(pub(crate) Vec<Setting>);
+
+/// Setting that a controller changed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Setting {
+    Vm(VmId, Knob),
+    DeviceTime(Option<u64>),
+}
 
 impl Knobs {
     /// Sets a knob of a VM; at most once a call for each knob, since the order is not kept.
     pub fn set(&mut self, vm: VmId, knob: Knob) {
-        self.0.push((vm, knob));
+        self.0.push(Setting::Vm(vm, knob));
+    }
+
+    /// Bounds the dispatcher's device time ([`Dispatcher::bound_device_time`]); at most once a
+    /// call.
+    pub fn bound_device_time(&mut self, rate_ppm: Option<u64>) {
+        self.0.push(Setting::DeviceTime(rate_ppm));
     }
 }
 
@@ -571,6 +535,18 @@ pub trait Dispatcher: Send {
 
     /// Returns the anticipatory waits so far; `None`: it never anticipates.
     fn waits(&self) -> Option<Waits> {
+        None
+    }
+
+    /// Bounds the device time of I/Os that no promise makes due, in millionths of the device's time
+    /// by its costs; `None`: unbounded. Time of promised I/Os counts as used. Without effect on a
+    /// dispatcher that was not built for a shared device ([`Capacity::shared`]).
+    ///
+    /// [`Capacity::shared`]: crate::part::Capacity::shared
+    fn bound_device_time(&mut self, _view: &View, _rate_ppm: Option<u64>) {}
+
+    /// Returns the use of the bound on its device time; `None`: it has none on this device.
+    fn device_time_use(&self, _view: &View) -> Option<DeviceTimeUse> {
         None
     }
 

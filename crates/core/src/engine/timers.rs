@@ -52,6 +52,8 @@ impl Engine {
         if has_come(due, now)
             && let Some(controller) = &mut self.active.roles.controller
         {
+            let time_use = self.active.roles.dispatcher.device_time_use(&self.view);
+            self.view.queues.device.time_use = time_use;
             controller.on_timer(&self.view, &mut self.active.fan_out.knobs);
             debug_assert!(
                 controller.next_timer() > due || due == Nanos::MAX,

@@ -22,6 +22,9 @@ pub struct Capacity {
     /// ([`Controller::allocates`](crate::roles::Controller::allocates)), in which weights are
     /// included.
     pub allocated: bool,
+    /// True if other hosts share the device, so that a controller may bound the dispatcher's device
+    /// time ([`Dispatcher::bound_device_time`](crate::roles::Dispatcher::bound_device_time)).
+    pub shared: bool,
 }
 
 /// Shared description of one implementation of a role.

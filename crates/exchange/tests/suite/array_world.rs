@@ -1,19 +1,23 @@
-//! Three hosts, each an engine under `vfair` with one VM, in front of one array that serves an I/O
-//! at a time, in virtual time.
+//! Three hosts, each an engine with one VM or more, in front of one array that serves an I/O at a
+//! time, in virtual time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidegate_core::engine::Engine;
+use tidegate_core::objective::Objective;
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{ClientId, IoId, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_exchange::in_process::{Faults, InProcess, Network};
 use tidegate_exchange::{ArrayExchange, FixedEntitlements, Name, Transport, Update};
+use tidegate_policies::policy::PolicySpec;
 use tidegate_testkit::{config, open_disk, policy, weighted};
 
 /// Names of the hosts.
 const HOSTS: [&str; 3] = ["a", "b", "c"];
+/// Policies that divide an array among hosts.
+pub(crate) const POLICIES: [&str; 2] = ["vfair", "slo"];
 /// Requests that each VM keeps outstanding.
 const OUTSTANDING: u64 = 64;
 const SIZE: u32 = 16 << 10;
@@ -39,65 +43,100 @@ fn profile(claimed: f64) -> Arc<Profile> {
     ))
 }
 
-/// Host with an engine, its rules and its VM.
+/// VM or background process that keeps requests outstanding.
+struct Guest {
+    vm: VmId,
+    client: ClientId,
+    next_request: u64,
+    /// Requests that were answered.
+    served: u64,
+    /// Requests that it keeps outstanding; 0: it makes none.
+    outstanding: u64,
+}
+
+impl Guest {
+    /// Returns true if it makes another request now.
+    fn makes_request(&self) -> bool {
+        self.next_request - self.served < self.outstanding
+    }
+}
+
+/// Host with an engine, its rules and its VMs.
 struct Host {
     engine: Engine,
     rules: ArrayExchange,
     transport: InProcess,
-    vm: VmId,
-    client: ClientId,
+    guests: Vec<Guest>,
     tick_due: Nanos,
-    next_request: u64,
     /// The host works; otherwise it has died.
     is_up: bool,
     /// Factor by which it overstates its weight.
     lies: f64,
-    /// Requests that were answered.
-    served: u64,
-    /// The VM makes requests.
-    has_load: bool,
     /// Scale in the host's last report.
     scale: f64,
 }
 
 impl Host {
-    fn new(network: &Network, host: &str, entitled: &FixedEntitlements, weight: u32) -> Host {
-        let mut engine = Engine::new(config(64, 0), &policy("vfair")).expect("in range");
+    fn new(
+        policy: &PolicySpec,
+        network: &Network,
+        host: &str,
+        entitled: &FixedEntitlements,
+        now: Nanos,
+    ) -> Host {
+        let mut engine = Engine::new(config(64, 0), policy).expect("in range");
         engine.device_mut().set_profile(Some(profile(1.0)));
         let names = [&name("east"), &name("san"), &name(host)];
-        let rules = ArrayExchange::new(names, 1, entitled).expect("entitled");
-        let vm = engine.vms_mut().add_vm(Nanos::ZERO, &weighted(weight));
-        let vm = vm.expect("room");
-        let client = open_disk(&mut engine, vm, 0, 1 << 40).1;
+        let rules = ArrayExchange::new(names, now.0, entitled).expect("entitled");
         let mut new = Host {
             engine,
             rules,
             transport: network.connect(&name(host)),
-            vm,
-            client,
-            tick_due: Nanos::ZERO,
-            next_request: 0,
+            guests: Vec::new(),
+            tick_due: now,
             is_up: true,
             lies: 1.0,
-            served: 0,
-            has_load: true,
             scale: 1.0,
         };
         for peer in 0..new.rules.peers().len() {
-            new.apply(Nanos::ZERO, peer as u32);
+            new.apply(now, peer as u32);
         }
-        (0..OUTSTANDING).for_each(|_| new.request(Nanos::ZERO));
         new
     }
 
-    fn request(&mut self, now: Nanos) {
-        let number = self.next_request;
-        self.next_request += 1;
+    /// Adds a VM that has just come, or a background process, and its first requests.
+    fn add(&mut self, now: Nanos, vm: VmId) {
+        let base = (self.guests.len() as u64) << 40;
+        self.guests.push(Guest {
+            vm,
+            client: open_disk(&mut self.engine, vm, base, 1 << 40).1,
+            next_request: 0,
+            served: 0,
+            outstanding: OUTSTANDING,
+        });
+        self.make_requests(now, self.guests.len() - 1);
+    }
+
+    /// Makes the requests that a VM has to make now.
+    fn make_requests(&mut self, now: Nanos, guest: usize) {
+        while self.guests[guest].makes_request() {
+            self.request(now, guest);
+        }
+    }
+
+    fn request(&mut self, now: Nanos, guest: usize) {
+        let Guest {
+            client,
+            next_request,
+            ..
+        } = &mut self.guests[guest];
+        let number = *next_request;
+        *next_request += 1;
         // Distances that are no sequence.
         let offset = (number * 7919 % 100_000) << 20;
         let request = Request::read(offset, SIZE, number);
         self.engine
-            .handle_request(now, self.client, request)
+            .handle_request(now, *client, request)
             .expect("room for what was answered");
     }
 
@@ -130,11 +169,11 @@ impl Host {
         if self.engine.next_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
         }
-        while self.engine.poll_done().is_some() {
-            self.served += 1;
-            if self.has_load {
-                self.request(now);
-            }
+        while let Some(done) = self.engine.poll_done() {
+            let guest = self.guests.iter().position(|guest| guest.vm == done.vm);
+            let guest = guest.expect("guests stay");
+            self.guests[guest].served += 1;
+            self.make_requests(now, guest);
         }
         while let Some(mut share) = self.engine.poll_share() {
             self.scale = share.scale;
@@ -151,25 +190,83 @@ pub(crate) struct ArrayWorld {
     hosts: Vec<Host>,
     now: Nanos,
     queue: VecDeque<(Nanos, usize, IoId)>,
+    policies: [PolicySpec; 3],
+    entitled: FixedEntitlements,
 }
 
 impl ArrayWorld {
-    /// Creates hosts whose VMs have these weights, each entitled to so much.
-    pub(crate) fn new(faults: Faults, weights: [u32; 3], entitled: [u32; 3]) -> ArrayWorld {
+    /// Creates hosts under a policy whose VMs have these weights, each entitled to so much.
+    pub(crate) fn new(
+        policy_name: &str,
+        faults: Faults,
+        weights: [u32; 3],
+        entitled: [u32; 3],
+    ) -> ArrayWorld {
+        let objectives = weights.map(weighted);
+        ArrayWorld::with_objectives(policy_name, faults, &objectives, entitled)
+    }
+
+    /// Creates hosts under a policy, each with a VM of one of these objectives.
+    pub(crate) fn with_objectives(
+        policy_name: &str,
+        faults: Faults,
+        objectives: &[Objective; 3],
+        entitled: [u32; 3],
+    ) -> ArrayWorld {
+        ArrayWorld::with_policies([policy_name; 3], faults, objectives, entitled)
+    }
+
+    /// Creates hosts under these policies, without faults, whose VMs have these weights.
+    pub(crate) fn mixed(policies: [&str; 3], weights: [u32; 3]) -> ArrayWorld {
+        let objectives = weights.map(weighted);
+        ArrayWorld::with_policies(policies, Faults::default(), &objectives, [600; 3])
+    }
+
+    fn with_policies(
+        policies: [&str; 3],
+        faults: Faults,
+        objectives: &[Objective; 3],
+        entitled: [u32; 3],
+    ) -> ArrayWorld {
         let network = Network::new(7, faults);
         let mut all = FixedEntitlements::default();
         for (host, weight) in HOSTS.into_iter().zip(entitled) {
             assert!(all.add(name("san"), name(host), weight));
         }
-        let hosts = HOSTS.into_iter().zip(weights);
-        ArrayWorld {
-            hosts: hosts
-                .map(|(host, weight)| Host::new(&network, host, &all, weight))
-                .collect(),
+        let policies = policies.map(|name| policy(name).on_shared_device());
+        // Later than 0, which is no time of a start.
+        let now = Nanos(1);
+        let hosts = HOSTS.into_iter().zip(&policies);
+        let hosts = hosts.map(|(host, policy)| Host::new(policy, &network, host, &all, now));
+        let mut world = ArrayWorld {
+            hosts: hosts.collect(),
             network,
-            now: Nanos::ZERO,
+            now,
             queue: VecDeque::new(),
+            policies,
+            entitled: all,
+        };
+        for (host, objective) in objectives.iter().enumerate() {
+            world.add_vm(host, objective);
         }
+        world
+    }
+
+    /// Adds a VM to a host, and returns its index there.
+    pub(crate) fn add_vm(&mut self, host: usize, objective: &Objective) -> usize {
+        let (now, host) = (self.now, &mut self.hosts[host]);
+        let vm = host.engine.vms_mut().add_vm(now, objective).expect("room");
+        host.add(now, vm);
+        host.guests.len() - 1
+    }
+
+    /// Adds a background process to a host, and returns its index among the VMs there.
+    pub(crate) fn add_background(&mut self, host: usize) -> usize {
+        let (now, host) = (self.now, &mut self.hosts[host]);
+        let objective = Objective::default();
+        let process = host.engine.vms_mut().add_background(now, &objective);
+        host.add(now, process.expect("room"));
+        host.guests.len() - 1
     }
 
     /// Lets time pass.
@@ -208,17 +305,28 @@ impl ArrayWorld {
 
     /// Returns the parts of the array's time that the hosts' VMs get while `time` passes.
     pub(crate) fn parts(&mut self, time: Nanos) -> [f64; 3] {
-        let before: Vec<u64> = self.hosts.iter().map(|host| host.served).collect();
-        self.run(time);
-        let all = time.0 as f64 / SERVICE.0 as f64;
-        std::array::from_fn(|at| (self.hosts[at].served - before[at]) as f64 / all)
+        let parts = self.parts_of_vms(time);
+        parts.map(|of_host| of_host.iter().sum())
     }
 
-    /// Changes the weight of a host's VM.
+    /// Returns the parts of the array's time that each VM of each host gets while `time` passes.
+    pub(crate) fn parts_of_vms(&mut self, time: Nanos) -> [Vec<f64>; 3] {
+        let served = |host: &Host| host.guests.iter().map(|guest| guest.served).collect();
+        let before: Vec<Vec<u64>> = self.hosts.iter().map(served).collect();
+        self.run(time);
+        let all = time.0 as f64 / SERVICE.0 as f64;
+        std::array::from_fn(|host| {
+            let guests = self.hosts[host].guests.iter().zip(&before[host]);
+            let part = |(guest, before): (&Guest, &u64)| (guest.served - before) as f64 / all;
+            guests.map(part).collect()
+        })
+    }
+
+    /// Changes the weight of a host's first VM.
     pub(crate) fn set_weight(&mut self, host: usize, weight: u32) {
         let (now, host) = (self.now, &mut self.hosts[host]);
         let vms = &mut host.engine.vms_mut();
-        vms.set_objective(now, host.vm, &weighted(weight))
+        vms.set_objective(now, host.guests[0].vm, &weighted(weight))
             .expect("the VM is there");
     }
 
@@ -232,6 +340,54 @@ impl ArrayWorld {
         }
     }
 
+    /// Starts a host again that was ended, with a VM of this objective. What it had at the array is
+    /// gone.
+    pub(crate) fn restart(&mut self, host: usize, objective: &Objective) {
+        let (now, name) = (self.now, HOSTS[host]);
+        self.disconnect(host);
+        let (gone, stays) = self.queue.drain(..).partition(|&(_, of, _)| of == host);
+        self.queue = stays;
+        for (_, _, io) in Vec::from(gone) {
+            self.hosts[host].engine.handle_completion(now, io, Ok(()));
+        }
+        while self.hosts[host].engine.poll_done().is_some() {}
+        let policy = &self.policies[host];
+        self.hosts[host] = Host::new(policy, &self.network, name, &self.entitled, now);
+        self.add_vm(host, objective);
+    }
+
+    /// Replaces the policy of a host, and hands it what it knows of the others again.
+    pub(crate) fn set_policy(&mut self, host: usize, name: &str) {
+        let (now, host) = (self.now, &mut self.hosts[host]);
+        let policy = policy(name).on_shared_device();
+        host.engine.set_policy(now, &policy);
+        for peer in 0..host.rules.peers().len() {
+            host.apply(now, peer as u32);
+        }
+    }
+
+    /// Disconnects all clients of a host.
+    fn disconnect(&mut self, host: usize) {
+        let host = &mut self.hosts[host];
+        for guest in &host.guests {
+            host.engine.handle_disconnect(self.now, guest.client);
+        }
+    }
+
+    /// Has all hosts adapt the depth of their queues at the array, as by default.
+    pub(crate) fn adapt_depths(&mut self) {
+        for host in &mut self.hosts {
+            host.engine.device_mut().adapt_depth(self.now, true);
+        }
+    }
+
+    /// Has all VMs keep so many requests outstanding from now on.
+    pub(crate) fn keep_outstanding(&mut self, count: u64) {
+        for guest in self.hosts.iter_mut().flat_map(|host| &mut host.guests) {
+            guest.outstanding = count;
+        }
+    }
+
     /// Gives all hosts a profile that claims `claimed` times the rate of the array.
     pub(crate) fn set_profile(&mut self, claimed: f64) {
         for host in &mut self.hosts {
@@ -240,9 +396,16 @@ impl ArrayWorld {
         }
     }
 
-    /// Has the VM of a host make no more requests.
+    /// Has the first VM of a host make no more requests.
     pub(crate) fn end_load(&mut self, host: usize) {
-        self.hosts[host].has_load = false;
+        self.hosts[host].guests[0].outstanding = 0;
+    }
+
+    /// Has the first VM of a host make requests again.
+    pub(crate) fn start_load(&mut self, host: usize) {
+        let (now, host) = (self.now, &mut self.hosts[host]);
+        host.guests[0].outstanding = OUTSTANDING;
+        host.make_requests(now, 0);
     }
 
     /// Has a host notice no silence for `time`, and repeat no reports.
@@ -273,9 +436,7 @@ impl Drop for ArrayWorld {
             return;
         }
         let now = self.now;
-        for host in &mut self.hosts {
-            host.engine.handle_disconnect(now, host.client);
-        }
+        (0..self.hosts.len()).for_each(|host| self.disconnect(host));
         for (_, host, io) in self.queue.drain(..) {
             self.hosts[host].engine.handle_completion(now, io, Ok(()));
         }

@@ -3,4 +3,5 @@
 mod array_world;
 #[cfg(feature = "nats")]
 mod nats;
+mod promises;
 mod shares;

@@ -1,8 +1,10 @@
 //! Controllers: the part of a policy that sets the other parts' knobs.
 //!
-//! `credit_feedback` belongs to Flubber, `job_priorities` to PriDyn, `share_model` to vFair,
-//! `tuner` to V-Cup, `transfers` to the default policy `slo`.
+//! `credit_feedback` belongs to Flubber, `transfer_priorities` to PriDyn, `share_model` to vFair,
+//! `tuner` to V-Cup, `transfers` to the default policy `slo`. `among_hosts` adds the division of a
+//! device among hosts to any of them.
 
+pub(crate) mod among_hosts;
 pub mod credit_feedback;
 pub mod share_model;
 pub mod transfer_priorities;

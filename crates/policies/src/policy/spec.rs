@@ -1,6 +1,7 @@
 //! A composition with the values of its parameters, by name.
 
 use super::{controllers, dispatchers, registry, regulators};
+use crate::control::among_hosts::AmongHosts;
 use crate::control::{share_model, transfer_priorities, transfers, tuner};
 use crate::dispatch::background::{self, BackgroundParams, BackgroundQueue};
 use crate::dispatch::cost::CostParams;
@@ -27,6 +28,8 @@ pub struct PolicySpec {
     regulator: Part<dyn Regulator>,
     dispatcher: Part<dyn Dispatcher>,
     params: Params,
+    /// Other hosts share the device.
+    shared: bool,
 }
 
 impl PolicySpec {
@@ -108,6 +111,7 @@ impl PolicySpec {
             regulator,
             dispatcher,
             params: Params(params),
+            shared: false,
         };
         // Only a built dispatcher can say so; one VM and one request keep it small.
         if !spec.build(1, 1).dispatcher.serves_background() {
@@ -176,10 +180,23 @@ impl PolicySpec {
         Ok(())
     }
 
+    /// Returns the policy for a device that other hosts share: with the dispatcher of `slo` it then
+    /// keeps to the host's part of the device. Policies that do not divide a device among hosts
+    /// stay as they are ([`PolicySpec::exchanges`]).
+    pub fn on_shared_device(mut self) -> PolicySpec {
+        self.shared = self.dispatcher.name == slo::DESCRIPTOR.name && !self.has_share_model();
+        self
+    }
+
     /// Returns `true` if the policy divides a device among hosts that share it: its controller
     /// makes reports ([`Engine::poll_share`](tidegate_core::engine::Engine::poll_share)) and hears
-    /// those of other hosts.
+    /// those of other hosts. With the dispatcher of `slo`, only after
+    /// [`PolicySpec::on_shared_device`].
     pub fn exchanges(&self) -> bool {
+        self.shared || self.has_share_model()
+    }
+
+    fn has_share_model(&self) -> bool {
         let name = share_model::DESCRIPTOR.name;
         self.controller.is_some_and(|part| part.name == name)
     }
@@ -187,7 +204,9 @@ impl PolicySpec {
     /// Returns the interval at which a policy that [exchanges](PolicySpec::exchanges) makes
     /// reports.
     pub fn report_period(&self) -> Nanos {
-        self.params.find("period").map_or(WINDOW, Nanos)
+        // Beside another controller the model has a period of its own.
+        let period = self.params.find("period").filter(|_| !self.shared);
+        period.map_or(WINDOW, Nanos)
     }
 
     /// Returns the composition behind a policy of an engine; `None` if it is of another kind.
@@ -201,6 +220,7 @@ impl PolicySpec {
             requests,
             limits_kept: self.regulator.enforces.limit,
             allocated: false,
+            shared: self.shared,
         }
     }
 }
@@ -272,7 +292,10 @@ impl Policy for PolicySpec {
 
     fn build(&self, vms: u32, requests: u32) -> Roles {
         let mut capacity = self.capacity(vms, requests);
-        let controller = self.controller.map(|c| (c.build)(&self.params, &capacity));
+        let mut controller = self.controller.map(|c| (c.build)(&self.params, &capacity));
+        if self.shared {
+            controller = Some(Box::new(AmongHosts::new(controller, &capacity)));
+        }
         // The controller is built first: the other parts count weights as allocations if it
         // allocates.
         capacity.allocated = controller.as_ref().is_some_and(|c| c.allocates());
@@ -307,7 +330,7 @@ impl Policy for PolicySpec {
 impl PartialEq for PolicySpec {
     fn eq(&self, other: &Self) -> bool {
         // Not the name: a composition by parts equals the named policy with these parts and values.
-        self.parts() == other.parts() && self.params == other.params
+        self.parts() == other.parts() && self.params == other.params && self.shared == other.shared
     }
 }
 

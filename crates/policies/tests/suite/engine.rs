@@ -285,6 +285,7 @@ fn shares_stay_what_they_are_when_virtual_time_goes_round() {
             requests: 64,
             limits_kept: false,
             allocated: false,
+            shared: false,
         };
         let params = MClockParams {
             cost: CostParams {

@@ -39,6 +39,7 @@ mod request_budgets;
 mod rivals_mclock;
 mod sfq;
 mod slo;
+mod slo_shared;
 mod target_floor;
 mod token_bucket;
 mod transfers;

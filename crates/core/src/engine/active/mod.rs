@@ -11,7 +11,7 @@ pub(super) use units::IoStarted;
 
 use crate::limit_accounts::LimitAccounts;
 use crate::policy::Policy;
-use crate::roles::{Event, Interests, Knob, Roles, Stage};
+use crate::roles::{Event, Interests, Knob, Roles, Setting, Stage};
 use crate::view::View;
 use fan_out::FanOut;
 use std::sync::Arc;
@@ -93,7 +93,14 @@ impl ActivePolicy {
 
     /// Applies the controller's settings to queues, regulator and dispatcher.
     pub(super) fn apply_knobs(&mut self, view: &mut View) {
-        while let Some((vm, knob)) = self.fan_out.knobs.0.pop() {
+        while let Some(setting) = self.fan_out.knobs.0.pop() {
+            let (vm, knob) = match setting {
+                Setting::Vm(vm, knob) => (vm, knob),
+                Setting::DeviceTime(rate_ppm) => {
+                    self.roles.dispatcher.bound_device_time(view, rate_ppm);
+                    continue;
+                }
+            };
             match knob {
                 Knob::MergeLimit(u32::MAX) => self.bound_by_regulator(view, vm.index()),
                 Knob::MergeLimit(bytes) => view.queues.bound_ios(vm.index(), bytes),

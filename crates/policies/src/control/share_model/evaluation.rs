@@ -96,7 +96,11 @@ impl ShareModel {
         if let Some(length) = follows {
             self.feed_back(view, length, Some(&sums));
         }
-        self.set_allocations(view, &sums, follows.is_some(), out);
+        if self.host_part.is_some() {
+            self.set_host_part(view, &sums, out);
+        } else {
+            self.set_allocations(view, &sums, follows.is_some(), out);
+        }
     }
 
     /// Makes a claim for each VM that competes, and allocates by the strategy. VMs that stopped
@@ -144,11 +148,13 @@ impl ShareModel {
             return true;
         }
         self.weights -= u64::from(of_vm.weight);
-        of_vm.allocated = Some(0);
         // A VM that returns is measured from the start, as one that was added.
         of_vm.scale = None;
         of_vm.inside = 0.0;
-        out.set(id, Knob::Allocation(0));
+        if self.host_part.is_none() {
+            of_vm.allocated = Some(0);
+            out.set(id, Knob::Allocation(0));
+        }
         false
     }
 
@@ -236,13 +242,17 @@ impl ShareModel {
         let ran_out = |claim: &Claim| claim.wants_more && claim.cut >= 1.0;
         let target = self.target(view);
         let inside_max = self.inside_max(view);
+        let ran_out = match &mut self.host_part {
+            Some(host_part) => host_part.end_period(view),
+            None => self.claims.iter().any(ran_out),
+        };
         let wanted = self.feedback.wanted(target).min(inside_max);
         let period = Period {
             length,
             ended: (view.device().ended_of_vms() - self.ended) as f64,
-            inside: view.device().inside().into(),
-            before: self.inside.into(),
-            ran_out: self.claims.iter().any(ran_out),
+            inside: self.inside_now(view),
+            before: self.inside,
+            ran_out,
             inside_max,
             reserve: sums.map_or(Reserve::NONE, |sums| self.reserve(sums, wanted)),
         };
@@ -334,6 +344,10 @@ impl ShareModel {
         if self.claims.len() < 2 || self.peers.compete() || view.profile().is_none() {
             return f64::INFINITY;
         }
+        if self.host_part.is_some() {
+            // The dispatcher sees all VMs of the host that has the device alone.
+            return f64::INFINITY;
+        }
         feedback::inside_max(self.sums.outstanding.into(), self.sums.taken)
     }
 
@@ -408,6 +422,31 @@ impl ShareModel {
             &self.sums.weights,
             &self.peers.others(),
         );
+    }
+
+    /// Sets the part of the device that this host has, that of its VMs together, and the parts of
+    /// groups' weights that its VMs have.
+    fn set_host_part(&mut self, view: &View, sums: &AllocationSums, out: &mut Knobs) {
+        let Some(host_part) = &mut self.host_part else {
+            return;
+        };
+        for claim in &self.claims {
+            let of_vm = &mut self.vms[claim.slot as usize];
+            // Each VM that competes, because a dispatcher may keep a group once for each class of
+            // priority.
+            if let Some(group) = claim.group {
+                let part = self.groups.part_here(group);
+                if of_vm.group_part != part {
+                    of_vm.group_part = part;
+                    out.set(view.vm_at(claim.slot as usize), Knob::GroupPart(part));
+                }
+            }
+        }
+        if self.claims.is_empty() {
+            host_part.set_idle(self.peers.compete(), out);
+        } else {
+            host_part.set(sums.time * self.feedback.scale(), out);
+        }
     }
 
     /// Sets the allocation of every claim. `follows`: own scales follow the common one first.

@@ -3,7 +3,11 @@
 
 use super::strategy::Pool;
 use tidegate_base::objective::{Group, GroupName};
-use tidegate_core::roles::{PeerGroup, PeerGroups};
+use tidegate_core::roles::{Knob, PeerGroup, PeerGroups};
+
+/// Smallest part of a group's weight on this host, in [`Knob::GROUP_WHOLE`]ths: a thousandth of it,
+/// as of the device, so that no VM waits for minutes.
+const PART_MIN: u32 = Knob::GROUP_WHOLE / 1000;
 
 /// Known groups with the weights of their competing VMs, ordered by name.
 #[derive(Debug)]
@@ -97,6 +101,17 @@ impl Groups {
         }
     }
 
+    /// Returns the part of a group's weight that its competing VMs on this host have, in
+    /// [`Knob::GROUP_WHOLE`]ths; at least [`PART_MIN`], whatever others report.
+    pub(super) fn part_here(&self, group: u32) -> u32 {
+        let Members { here, elsewhere } = self.members[group as usize];
+        let whole = u128::from(Knob::GROUP_WHOLE);
+        let all = (u128::from(here) + u128::from(elsewhere)).max(1);
+        // Rounded; at most the whole, so it fits.
+        let part = (u128::from(here) * whole + all / 2) / all;
+        (part as u32).max(PART_MIN)
+    }
+
     /// Returns a VM's effective weight among all: its own, or its part of the weight of its group.
     pub(super) fn share(&self, group: Option<u32>, weight: u32) -> f64 {
         let own = f64::from(weight);
@@ -165,6 +180,8 @@ mod tests {
         }
         // Weight 60 is divided by the weights of 900 that compete on all hosts.
         assert_eq!(groups.share(a, 200) * 9.0, 120.0);
+        let here = |groups: &Groups, group: Option<u32>| groups.part_here(group.expect("known"));
+        assert_eq!(here(&groups, a), Knob::GROUP_WHOLE / 3);
         groups.add_competing(b, 5);
         groups.add_peer_group(&part("b", u32::MAX, 15));
         assert_eq!(groups.share(b, 5), 2.5, "by the weight that VMs here name");
@@ -172,9 +189,11 @@ mod tests {
         assert_eq!(told, [part("a", 60, 300), part("b", 10, 5)]);
         groups.add_peer_group(&part("b", u32::MAX, u64::MAX));
         assert!(groups.share(b, 5) > 0.0, "whatever others say");
+        assert_eq!(here(&groups, b), PART_MIN, "whatever others say");
         groups.clear_competing();
         groups.add_competing(a, 300);
         assert_eq!(groups.share(a, 300), 60.0, "until it is heard again");
+        assert_eq!(here(&groups, a), Knob::GROUP_WHOLE);
         assert_eq!(
             groups.competing_groups().iter().count(),
             1,

@@ -14,6 +14,9 @@
 //!            Knob::Allocation: the regulator grants it, the dispatcher weighs by it
 //! ```
 //!
+//! Where the dispatcher orders VMs by their objectives itself, the model divides the device among
+//! hosts alone: it sets this host's part of the device ([`host_part`]) and no allocations.
+//!
 //! A period is the regulator's ([`IntervalEnd::Period`]). Under a regulator without periods the
 //! model has its own of `period`, or 30 ms without that parameter.
 //!
@@ -38,6 +41,7 @@
 mod evaluation;
 pub mod feedback;
 mod groups;
+mod host_part;
 mod params;
 pub mod peers;
 pub mod saturation;
@@ -48,6 +52,7 @@ use crate::pattern::Patterns;
 use evaluation::ClaimSums;
 use feedback::Feedback;
 use groups::Groups;
+use host_part::HostPart;
 pub use params::ShareModelParams;
 use params::{CORRECTION, LATENCY_BY, LATENCY_OVER, LATENCY_TARGET, LEND, STRATEGY};
 use peers::Peers;
@@ -55,6 +60,7 @@ use saturation::{Estimates, Saturation};
 use strategy::Claim;
 use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Estimation;
 use tidegate_core::part::{Capacity, Enforces, PartDescriptor};
 use tidegate_core::roles::{
     Controller, Event, HostWeight, Interests, IntervalEnd, Knob, Knobs, PeerShare,
@@ -115,12 +121,14 @@ pub struct ShareModel {
     share: Option<PeerShare>,
     /// Rule for the sum of the VMs' weights beside those of other hosts.
     host_weight: HostWeight,
+    /// Part of the device that this host has; `None`: VMs have allocations.
+    host_part: Option<HostPart>,
     /// Number of the current period.
     periods: u64,
     /// Time at which the last period ended.
     ended_at: Nanos,
     /// Values at that time: VMs' requests admitted and not done, and completed I/Os of VMs.
-    inside: u32,
+    inside: f64,
     ended: u64,
     /// Sum over requests answered in this period of the time since their admission.
     time_inside: Nanos,
@@ -151,12 +159,23 @@ impl ShareModel {
             peers: Peers::new(),
             share: None,
             host_weight: HostWeight::Sum,
+            host_part: None,
             periods: COMPETES + 1,
             ended_at: Nanos::ZERO,
-            inside: 0,
+            inside: 0.0,
             ended: 0,
             time_inside: Nanos::ZERO,
             changed: false,
+        }
+    }
+
+    /// Creates a model that divides the device among hosts and allocates nothing to VMs, with room
+    /// for those of `capacity`.
+    pub(super) fn among_hosts(capacity: &Capacity) -> ShareModel {
+        let saturation = Saturation::new(Estimation::ThreeD);
+        ShareModel {
+            host_part: Some(HostPart::new()),
+            ..ShareModel::new(ShareModelParams::AMONG_HOSTS, saturation, capacity)
         }
     }
 
@@ -190,6 +209,10 @@ impl ShareModel {
         let own = self.weights as f64;
         let factor = self.host_weight.factor(own);
         let all = own * factor + self.peers.others().weight;
+        if let Some(host_part) = &mut self.host_part {
+            host_part.set(own * factor / all * self.feedback.scale(), out);
+            return;
+        }
         let part = f64::from(weight) * factor / all;
         let scale = self.vms[vm.index()].scale_beside(self.feedback.scale());
         self.set_allocation(vm, alone * part * scale, out);
@@ -198,6 +221,8 @@ impl ShareModel {
     fn changed(&mut self, view: &View, vm: VmId) {
         let weight = view.objective(vm).weight;
         let of_vm = &mut self.vms[vm.index()];
+        // The VM may have another group now, or the first VM in a group's class of priority.
+        of_vm.group_part = 0;
         let old = core::mem::replace(&mut of_vm.weight, weight);
         if of_vm.listed {
             // Only listed VMs are part of the sum.
@@ -229,11 +254,26 @@ impl ShareModel {
         }
     }
 
+    /// Has the part of a host without VMs that compete evaluated, for which no period ends, if it
+    /// depends on it whether VMs of other hosts compete.
+    fn peers_changed(&mut self, competed: bool) {
+        let evaluates = self.host_part.is_some() && self.listed.is_empty();
+        self.changed |= evaluates && self.peers.compete() != competed;
+    }
+
     fn begin_period(&mut self, view: &View) {
         self.ended_at = view.now();
-        self.inside = view.device().inside();
+        self.inside = self.inside_now(view);
         self.ended = view.device().ended_of_vms();
         self.time_inside = Nanos::ZERO;
+    }
+
+    /// Returns the VMs' requests that were let in and are not done.
+    fn inside_now(&self, view: &View) -> f64 {
+        match &self.host_part {
+            Some(host_part) => host_part.inside(view),
+            None => view.device().inside().into(),
+        }
     }
 
     fn record_arrival(&mut self, view: &View, request: ReqId, out: &mut Knobs) {
@@ -256,7 +296,11 @@ impl ShareModel {
         if done.op != Op::Flush && !never_served && of_vm.present {
             of_vm.answered += 1;
             of_vm.device += done.account.device;
-            let inside = done.account.queued + done.account.device;
+            let inside = match self.host_part {
+                // The bound lets I/Os in one by one, as they go to the device.
+                Some(_) => done.account.device,
+                None => done.account.queued + done.account.device,
+            };
             of_vm.time_inside += inside;
             self.time_inside += inside;
         }
@@ -291,18 +335,24 @@ impl Controller for ShareModel {
                 self.record_arrival(view, request, out);
             }
             Event::Answered(done) => self.answered(done),
-            Event::IntervalEnded(interval) if interval.end == IntervalEnd::Period => {
+            // Use of the device's time is known when the own timer runs.
+            Event::IntervalEnded(interval)
+                if interval.end == IntervalEnd::Period && self.host_part.is_none() =>
+            {
                 self.period_ended(view, out);
             }
             Event::VmAdded(vm) => self.added(view, vm, out),
             Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(view, vm),
             Event::VmRemoved(vm) => self.removed(vm),
             Event::Peer { host, share } => {
-                let scale = self.feedback.scale();
+                let (competed, scale) = (self.peers.compete(), self.feedback.scale());
                 self.peers.take_message(view.now(), host, share, scale);
+                self.peers_changed(competed);
             }
             Event::PeerSilent { host, weight } => {
+                let competed = self.peers.compete();
                 self.peers.assume(host, weight, self.feedback.scale());
+                self.peers_changed(competed);
             }
             Event::HostWeight(weight) => self.host_weight = weight,
             Event::ProfileChanged => {
@@ -333,7 +383,7 @@ impl Controller for ShareModel {
     }
 
     fn allocates(&self) -> bool {
-        true
+        self.host_part.is_none()
     }
 
     fn poll_share(&mut self) -> Option<PeerShare> {

@@ -58,6 +58,19 @@ pub struct ShareModelParams {
 }
 
 impl ShareModelParams {
+    /// Parameters of a model that divides the device among hosts alone: all bear the loss, as under
+    /// `vfair`, and VMs have no scales of their own.
+    pub(super) const AMONG_HOSTS: ShareModelParams = ShareModelParams {
+        strategy: Strategy::Baps,
+        lend: false,
+        latency_target: Nanos::ZERO,
+        own_scales: false,
+        over_period: true,
+        by_profile: false,
+        depth: 0,
+        period: WINDOW,
+    };
+
     pub(super) fn from_params(params: &Params) -> ShareModelParams {
         ShareModelParams {
             strategy: Strategy::from_word(params.get(STRATEGY.name)),

@@ -27,6 +27,9 @@ pub(super) struct Vm {
     pub(super) present: bool,
     /// The VM competes: its slot is in [`ShareModel`](super::ShareModel)'s `listed`.
     pub(super) listed: bool,
+    /// Last part of the group's weight that was set
+    /// ([`Knob::GroupPart`](tidegate_core::roles::Knob)); 0: none was.
+    pub(super) group_part: u32,
     /// Last allocation that was set, in thousandths of a request per second; `None`: none was.
     pub(super) allocated: Option<u64>,
     /// Requests answered per second in the last period.
@@ -52,6 +55,7 @@ pub(super) const VACANT: Vm = Vm {
     listed: false,
     weight: 0,
     group: None,
+    group_part: 0,
     asked_in: 0,
     allocated: None,
     answered: 0,

@@ -29,6 +29,9 @@ impl Slo {
             // Before the charge: an order that the VM leaves anyway need not take its new tag in.
             self.sleep(view, io.vm);
         }
+        if self.device_time.is_some() {
+            self.charge_device_time(view, io, cost);
+        }
         if view.is_background(io.vm) {
             self.charge_background(now, slot, cost);
         } else {

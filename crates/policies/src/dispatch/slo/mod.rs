@@ -31,10 +31,14 @@
 //!   that, VMs would share the disk by their depths, and a random reader beside a stream had one
 //!   I/O a second.
 //! - **Background** processes have a rate that grows while VMs do not lose by it (`background`).
+//! - **On a device that other hosts share** the host has a part of its time, which a controller
+//!   sets: what goes by share and in the background keeps to it (`device_time`).
 //!
 //! Starvation bound, where promises leave room: from the moment a VM waits until it is served, each
 //! other VM of its class is served at most its own weight's share of (32 of the smallest I/Os + the
-//! largest cost), two I/Os and a stay; on a disk that seeks also by favour (`costs`).
+//! largest cost), two I/Os and a stay; on a disk that seeks also by favour (`costs`). On a device
+//! that other hosts share, a VM of this host is served by share at least once in eight times the
+//! device time of the last such I/O, by the host's part.
 
 mod absent;
 mod acceptance;
@@ -43,9 +47,11 @@ mod background;
 mod changes;
 mod charges;
 mod costs;
+mod device_time;
 mod dither;
 mod overload;
 mod promises;
+mod shared_device;
 mod shares;
 mod stay;
 mod turns;
@@ -60,13 +66,14 @@ use costs::{
     BACKGROUND_IO_MIN, BACKGROUND_IO_UNPROFILED, COST_BY_BYTES, MAX_LEAD_IOS, STAY_IOS,
     background_io_ps, random_ps, starvation_bound,
 };
+use device_time::DeviceTime;
 use dither::Dither;
 use overload::{Change, Overload, Part};
 pub(crate) use promises::is_promised;
 use promises::{Head, Promises};
 use shares::Shares;
 use stay::{Stay, Stream};
-use tidegate_base::device::DeviceSpec;
+use tidegate_base::device::{DeviceSpec, DeviceTimeUse};
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
@@ -144,6 +151,8 @@ pub struct Slo {
     dither: Dither,
     /// Pace of writes by share on flash.
     write_pace: WritePace,
+    /// Bound on this host's device time; `None`: no other host shares the device.
+    device_time: Option<Box<DeviceTime>>,
 }
 
 impl Slo {
@@ -154,7 +163,11 @@ impl Slo {
             vms,
             cost: CostModel::following(COST_BY_BYTES, vms),
             by_time: false,
-            promises: Promises::with_capacity(vms),
+            promises: if capacity.shared {
+                Promises::on_shared_device(vms)
+            } else {
+                Promises::with_capacity(vms)
+            },
             overload: Overload::with_capacity(vms),
             acceptance: Acceptance::with_capacity(vms),
             stepping: Vec::with_capacity(vms),
@@ -172,6 +185,7 @@ impl Slo {
             turns: Turns::with_capacity(vms),
             dither: Dither::default(),
             write_pace: WritePace::new(),
+            device_time: (capacity.shared).then(|| Box::new(DeviceTime::new())),
         };
         slo.max_lead = MAX_LEAD_IOS * slo.cost.flush();
         slo
@@ -236,6 +250,11 @@ impl Slo {
             if self.promises.has(slot) {
                 self.promises.wake(view.now(), slot);
             }
+        }
+        if let Some(time) = &mut self.device_time
+            && !self.shares.any_waits()
+        {
+            time.begin_wait(view.now());
         }
         // Time in which the disk passed a VM over is no pause of the VM.
         let behind = if was_absent { self.turn_cost() } else { 0 };
@@ -387,6 +406,13 @@ impl Slo {
         } else {
             self.background.due_at(least)
         };
+        let at = match &self.device_time {
+            Some(time) => {
+                let held = time.used_up_until(now).map_or(at, |until| at.max(until));
+                held.min(at.max(self.background.overdue_at()))
+            }
+            None => at,
+        };
         let Some(slot) = self.shares.first_background().filter(|_| at <= now) else {
             return Err(at.min(self.background.window_end()));
         };
@@ -407,12 +433,16 @@ impl Slo {
         (view.queued(head).unit().op == Op::Write).then_some(until)
     }
 
-    /// Picks where I/Os may be held back: on a disk that seeks, or while a background process
-    /// waits. `earliest`: the earliest deadline that is due, and its VM.
+    /// Picks where I/Os may be held back: on a disk that seeks, while a background process waits,
+    /// or where other hosts share the device. `earliest`: the earliest deadline that is due, and
+    /// its VM.
     #[cold]
     #[inline(never)]
-    fn pick_with_care(&mut self, view: &View, earliest: Option<(Nanos, usize)>) -> Pick {
+    fn pick_with_care(&mut self, view: &View, mut earliest: Option<(Nanos, usize)>) -> Pick {
         let now = view.now();
+        if self.device_time.is_some() {
+            earliest = self.earliest_on_shared_device(now, earliest);
+        }
         // A promised I/O is overdue at the disk: even promised ones would be served before it.
         if let Some(until) = self.at_disk.held_until(now) {
             return Pick::Idle(until);
@@ -426,6 +456,7 @@ impl Slo {
         }
         let early = self.promises.first_early();
         if view.device().seeks
+            && !self.is_share_held(now)
             && let (None, None, Some(slot)) = (earliest, early, self.shares.first(now))
             && let Some(until) = self.held_back_until(view, slot)
         {
@@ -446,6 +477,12 @@ impl Slo {
                 max: u32::MAX,
                 held: Nanos::ZERO,
             };
+        }
+        if (earliest, early) == (None, None)
+            && self.shares.any_waits()
+            && let Some(until) = self.share_held_until(now)
+        {
+            return Pick::Idle(until.min(part_at));
         }
         self.pick_next(view, earliest, part_at)
     }
@@ -559,6 +596,7 @@ impl Dispatcher for Slo {
                 self.promises.set_transfer(vm.index(), bytes_per_s);
                 self.set_promise(view, vm);
             }
+            Knob::GroupPart(part) => return self.shares.set_group_part(vm.index(), part),
             _ => return,
         }
         self.refresh(view, vm);
@@ -625,11 +663,23 @@ impl Dispatcher for Slo {
         let may_wait = view.device().seeks
             || self.background_waiting > 0
             || self.stay.budget_left > 0
-            || !self.at_disk.is_empty();
+            || !self.at_disk.is_empty()
+            || self.device_time.is_some();
         if may_wait {
             return self.pick_with_care(view, earliest);
         }
         self.pick_next(view, earliest, Nanos::MAX)
+    }
+
+    fn bound_device_time(&mut self, view: &View, rate_ppm: Option<u64>) {
+        if let Some(time) = &mut self.device_time {
+            time.set_rate(view.now(), rate_ppm, view.device().spec.depth);
+        }
+    }
+
+    fn device_time_use(&self, view: &View) -> Option<DeviceTimeUse> {
+        let time = self.device_time.as_ref()?;
+        Some(time.usage(view.now(), self.shares.any_waits()))
     }
 
     fn footprint(&self) -> Footprint {

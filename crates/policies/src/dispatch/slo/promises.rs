@@ -22,11 +22,16 @@
 //! - **A latency bound without a rate** has no envelope. Its VM's requests are due their latency
 //!   after they came for as long as the VM is not ahead of its share; the check of a configuration
 //!   calls that best effort.
+//! - **On a device that other hosts share** admission counts promises with a rate alone. So VMs
+//!   with a latency bound and no rate have a queue of their own there, which waits for the host's
+//!   part of the device ([`device_time`](super::device_time)).
 //! - **Debts end.** Tags count on a clock of their own, which lies behind the driver's by the debt
 //!   that was forgiven: where even the latest tag is served more than [`CATCH_UP`] late, the rest
 //!   of the delay is forgiven to all VMs. So rates that exceed the device are cut in proportion.
 //! - **Overload.** Deadline order collapses as a whole, so promises step down one by one: see
 //!   [`overload`](super::overload).
+
+mod by_share;
 
 use super::super::floor::Floor;
 use super::overload::{Part, Parts};
@@ -60,6 +65,8 @@ enum Place {
     /// too.
     Coming,
     Due,
+    /// Due by a latency bound without a rate, on a device that other hosts share.
+    DueByShare,
 }
 
 /// Promise to one VM.
@@ -119,6 +126,9 @@ pub(super) struct Promises {
     /// VMs whose tag lies ahead by no more than they may be early, by the arrival of their head
     /// plus their latency bound.
     early: Tournament,
+    /// VMs with a latency bound and no rate, by the deadline of their head, where other hosts share
+    /// the device; else they are in `due`.
+    due_by_share: Option<Tournament>,
     /// Time by which the clock of tags lies behind the driver's; never shrinks.
     forgiven: Nanos,
     /// Latest tag that was served, on the clock of tags.
@@ -133,6 +143,7 @@ impl Promises {
             coming: Tournament::with_capacity(vms),
             due: Tournament::with_capacity(vms),
             early: Tournament::with_capacity(vms),
+            due_by_share: None,
             forgiven: Nanos::ZERO,
             front: Nanos::ZERO,
         }
@@ -141,7 +152,8 @@ impl Promises {
     /// Returns the bytes of memory that one more VM takes, at the present number of VMs.
     pub(super) fn bytes_per_vm(&self) -> usize {
         let vms = self.vms.len();
-        size_of::<Promise>() + (3 * Tournament::bytes(vms)).div_ceil(vms.max(1))
+        let queues = 3 + usize::from(self.due_by_share.is_some());
+        size_of::<Promise>() + (queues * Tournament::bytes(vms)).div_ceil(vms.max(1))
     }
 
     /// Returns the time before which a VM earns nothing, if it was idle until `until`. A transfer
@@ -254,7 +266,8 @@ impl Promises {
             self.early.remove(vm);
         }
         let promise = &mut self.vms[vm];
-        if promise.span == NEVER {
+        let has_rate_now = promise.place == Place::DueByShare && promise.pacer.is_set();
+        if promise.span == NEVER || has_rate_now {
             self.sleep(vm);
         }
     }
@@ -282,6 +295,7 @@ impl Promises {
         match place {
             Place::None => {}
             Place::Due => self.due.take_out(vm),
+            Place::DueByShare => self.leave_by_share(vm),
             Place::Coming => {
                 self.coming.take_out(vm);
                 if self.vms[vm].early > Nanos::ZERO {
@@ -296,6 +310,7 @@ impl Promises {
         let promise = &mut self.vms[vm];
         let tag = match promise.pacer.any_due() {
             Some(tag) => tag + self.forgiven,
+            None if self.due_by_share.is_some() => return self.place_by_share(vm, head),
             None if head.within_share => head.arrived,
             // Ahead of its share: a latency bound without a rate promises nothing then.
             None => return self.sleep(vm),
@@ -363,7 +378,13 @@ impl Promises {
         (tag <= now.0).then_some(vm)
     }
 
-    /// Returns the earliest deadline and the VM whose head has it.
+    /// Returns the time at which the next VM is to be placed anew; [`Nanos::MAX`]: none is.
+    pub(super) fn next_coming(&self) -> Nanos {
+        self.coming.peek().map_or(Nanos::MAX, |(tag, _)| Nanos(tag))
+    }
+
+    /// Returns the earliest deadline and the VM whose head has it, without those of
+    /// [`Promises::first_by_share`].
     #[inline]
     pub(super) fn first(&self) -> Option<(Nanos, usize)> {
         let (deadline, vm) = self.due.peek()?;

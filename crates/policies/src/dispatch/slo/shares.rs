@@ -17,12 +17,16 @@
 //! - A group counts as one VM of the group's weight, separately in each class; its members divide
 //!   that share by their own weights. Where members name different weights of it, the largest
 //!   counts.
+//! - On a device that other hosts share, a group has a part of its weight on this host
+//!   ([`Shares::set_group_part`]), the rest being that of its VMs elsewhere. It then pays more for
+//!   each I/O, rather than having a smaller weight, which would be rounded.
 //! - A VM that wakes joins at the tag of the VM that was served last: idle time earns nothing.
 
 use super::super::virtual_time::{ByTag, Flow, Virtual};
 use crate::treap::Treaps;
 use tidegate_base::objective::{Group, GroupName, Objective, Priority};
 use tidegate_base::time::Nanos;
+use tidegate_core::roles::Knob;
 
 /// Longest time for which a class that waits is passed over by those above it.
 const PASSED_OVER_MAX: Nanos = Nanos::from_millis(500);
@@ -31,6 +35,10 @@ const NO_GROUP: u32 = u32::MAX;
 /// Binary digits by which members' tags are coarser than entities', so that their 64 bits last for
 /// years.
 const MEMBER_TAG_SHIFT: u32 = 10;
+
+/// Largest cost of an I/O as it counts for a group with a small part of its weight: five hours of
+/// device time in picoseconds, so that tags stay less than half their range apart.
+const COUNTED_COST_MAX: u64 = 1 << 54;
 
 /// A class of priority.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +88,8 @@ struct GroupShare {
     name: GroupName,
     class: Class,
     flow: Flow,
+    /// Part of the weight that counts on this host, in [`Knob::GROUP_WHOLE`]ths; not 0.
+    part: u32,
     /// Tag of the member that was served last.
     clock: u64,
     /// Number of VMs in the group, and of active ones. With 0 VMs the entry is free for another
@@ -88,6 +98,18 @@ struct GroupShare {
     active: u32,
     /// VM whose slot the group uses among entities.
     leader: u32,
+}
+
+impl GroupShare {
+    /// Returns a cost as it counts for the group with the part of its weight on this host.
+    #[inline]
+    fn cost(&self, cost: u64) -> u64 {
+        if self.part == Knob::GROUP_WHOLE {
+            return cost;
+        }
+        let counted = u128::from(cost) * u128::from(Knob::GROUP_WHOLE) / u128::from(self.part);
+        u64::try_from(counted).map_or(COUNTED_COST_MAX, |it| it.min(COUNTED_COST_MAX))
+    }
 }
 
 /// Entities of one class: VMs without a group, and groups.
@@ -273,6 +295,7 @@ impl Shares {
                 name: group.name,
                 class,
                 flow: Flow::new(self.classes[class as usize].clock, 4 * group.weight),
+                part: Knob::GROUP_WHOLE,
                 clock: 0,
                 members: 0,
                 active: 0,
@@ -313,6 +336,14 @@ impl Shares {
         }
     }
 
+    /// Sets the part of the weight of a VM's group that counts on this host, in
+    /// [`Knob::GROUP_WHOLE`]ths; without effect on a VM without a group.
+    pub(super) fn set_group_part(&mut self, vm: usize, part: u32) {
+        if let Some(group) = self.groups.get_mut(self.members[vm].group as usize) {
+            group.part = part.clamp(1, Knob::GROUP_WHOLE);
+        }
+    }
+
     /// Puts a VM into the order once something of it waits that may go. Its tag is raised to that
     /// of the VM served last, less a cost of `behind` that it may have missed through no pause of
     /// its own, and, where it is ahead by more than a cost of `most`, set back to it.
@@ -331,7 +362,7 @@ impl Shares {
         member.active = true;
         let class = &mut self.classes[member.class as usize];
         // Weights are in quarters, so costs are multiplied by four.
-        let join = |flow: &mut Flow, clock: Virtual| {
+        let join = |flow: &mut Flow, clock: Virtual, behind: u64, most: u64| {
             let span = |cost: u64| cost.saturating_mul(4) / u64::from(flow.weight);
             if flow.tag < clock {
                 // Most VMs were idle, so that the division is seldom needed.
@@ -345,7 +376,7 @@ impl Shares {
             }
         };
         if member.group == NO_GROUP {
-            join(&mut member.flow, class.clock);
+            join(&mut member.flow, class.clock, behind, most);
             class.insert(now, vm, member.flow.tag);
             return;
         }
@@ -357,7 +388,8 @@ impl Shares {
         (self.within).insert(member.group as usize, member.flow.tag.0, vm);
         group.active += 1;
         if group.active == 1 {
-            join(&mut group.flow, class.clock);
+            let (behind, most) = (group.cost(behind), group.cost(most));
+            join(&mut group.flow, class.clock, behind, most);
             class.insert(now, group.leader as usize, group.flow.tag);
         }
     }
@@ -426,9 +458,9 @@ impl Shares {
     pub(super) fn is_within(&self, vm: usize, lead: u64) -> bool {
         let member = &self.members[vm];
         let clock = self.classes[member.class as usize].clock;
-        let flow = match self.group_of(vm) {
-            None => &member.flow,
-            Some(group) => &group.flow,
+        let (flow, lead) = match self.group_of(vm) {
+            None => (&member.flow, lead),
+            Some(group) => (&group.flow, group.cost(lead)),
         };
         // Four, because weights are in quarters.
         flow.tag < clock.plus(4 * lead / u64::from(flow.weight))
@@ -451,11 +483,12 @@ impl Shares {
             return 0;
         }
         let flow = |vm: usize| match self.group_of(vm) {
-            None => self.members[vm].flow,
-            Some(group) => group.flow,
+            None => (self.members[vm].flow, Knob::GROUP_WHOLE),
+            Some(group) => (group.flow, group.part),
         };
-        let (own, others) = (flow(vm), flow(other));
-        let lead = u128::from(own.tag.since(others.tag)) * u128::from(own.weight) / 4;
+        let ((own, part), (others, _)) = (flow(vm), flow(other));
+        let ahead = u128::from(own.tag.since(others.tag)) * u128::from(own.weight) / 4;
+        let lead = ahead * u128::from(part) / u128::from(Knob::GROUP_WHOLE);
         u64::try_from(lead).unwrap_or(u64::MAX)
     }
 
@@ -472,8 +505,8 @@ impl Shares {
     pub(super) fn charge_now(&mut self, now: Nanos, vm: usize, cost: u64, most: Option<u64>) {
         let member = &mut self.members[vm];
         let class = &mut self.classes[member.class as usize];
-        let (flow, entity, active) = match member.group {
-            NO_GROUP => (&mut member.flow, vm, member.active),
+        let (flow, entity, active, cost, most) = match member.group {
+            NO_GROUP => (&mut member.flow, vm, member.active, cost, most),
             index => {
                 let group = &mut self.groups[index as usize];
                 if member.active {
@@ -485,7 +518,9 @@ impl Shares {
                 if member.active {
                     self.within.insert(index as usize, member.flow.tag.0, vm);
                 }
-                (&mut group.flow, group.leader as usize, group.active > 0)
+                let (cost, most) = (group.cost(cost), most.map(|most| group.cost(most)));
+                let (entity, active) = (group.leader as usize, group.active > 0);
+                (&mut group.flow, entity, active, cost, most)
             }
         };
         // Service by promise is no turn of the class, whose other VMs still wait for theirs.

@@ -620,6 +620,7 @@ pub fn picks_with_knobs(
         requests: 1024,
         limits_kept: false,
         allocated,
+        shared: false,
     });
     let view = lab.driver.engine.view();
     for guest in &lab.guests {
