@@ -143,8 +143,12 @@ impl Hosts {
 
     /// Replaces the policy of every host.
     pub(super) fn set_policy(&mut self, now: Nanos, policy: &PolicySpec) {
+        let mut policy = policy.clone();
+        if self.are_several() {
+            policy = policy.on_shared_device();
+        }
         for engine in &mut self.engines {
-            engine.set_policy(now, policy);
+            engine.set_policy(now, &policy);
         }
     }
 

@@ -19,6 +19,9 @@ fn host_engine(device: &Device, vms: usize, shared: bool) -> Engine {
     let mut scheduling = device.scheduling.clone();
     // A host cannot see the load of others and would learn it as a cap.
     scheduling.learn_cap &= !shared;
+    if shared {
+        scheduling.policy = scheduling.policy.on_shared_device();
+    }
     let engine = scheduling.engine(device.engine_config(vms), Nanos::ZERO);
     let mut engine = engine.expect("the scenario was checked");
     if device.bounded {

@@ -1,5 +1,5 @@
 //! Several hosts in front of one device, which tell each other of their shares (vFair, section
-//! 4.3).
+//! 4.3), under `vfair` and `slo`.
 
 use crate::common::{good, run, vm};
 use tidegate_core::random::SplitMix64;
@@ -13,10 +13,21 @@ type Guest = (u64, u64);
 
 /// Guests on a device, each on its own host or all on one.
 fn scenario(device: &str, guests: &[Guest], apart: bool, seconds: [u32; 2], rest: &str) -> String {
+    scenario_under("vfair", device, guests, apart, (seconds, rest))
+}
+
+/// Guests on a device under a policy, each on its own host or all on one.
+fn scenario_under(
+    policy: &str,
+    device: &str,
+    guests: &[Guest],
+    apart: bool,
+    (seconds, rest): ([u32; 2], &str),
+) -> String {
     let [warm_up, duration] = seconds;
     let mut text = format!(
         "duration = \"{duration} s\"\nwarm_up = \"{warm_up} s\"\n[[device]]\nname = \"disk\"\n\
-         model = \"{device}\"\nprofile = \"{device}\"\nlearn_cap = false\npolicy = \"vfair\"\n\
+         model = \"{device}\"\nprofile = \"{device}\"\nlearn_cap = false\npolicy = \"{policy}\"\n\
          {rest}\n"
     );
     for (n, (weight, size)) in guests.iter().enumerate() {
@@ -75,13 +86,13 @@ fn hosts_with_a_vm_each_give_what_one_host_with_all_of_them_gives() {
 }
 
 /// A VM of weight 100 on the first host, and a group of that weight, whose VMs are on these hosts.
-fn beside_a_group(on: &[usize], exchange: &str) -> Vec<f64> {
+fn beside_a_group(policy: &str, on: &[usize], exchange: &str) -> Vec<f64> {
     let guests: Vec<Guest> = [16]
         .into_iter()
         .chain(on.iter().map(|_| 64))
         .map(|size| (100, size))
         .collect();
-    let mut text = scenario("ssd-sata-300gb", &guests, true, [4, 10], exchange);
+    let mut text = scenario_under(policy, "ssd-sata-300gb", &guests, true, ([4, 10], exchange));
     for (n, host) in on.iter().enumerate() {
         let vm = n + 1;
         let alone = format!(
@@ -100,7 +111,7 @@ fn beside_a_group(on: &[usize], exchange: &str) -> Vec<f64> {
 
 #[test]
 fn a_group_has_one_weight_on_however_many_hosts_its_vms_are() {
-    let together = beside_a_group(&[0, 0, 0], "");
+    let together = beside_a_group("vfair", &[0, 0, 0], "");
     // One of 16 KiB has half of the device, and three of 64 KiB the other by their weights.
     let [half, first, second, third] = together[..] else {
         panic!("{together:?}");
@@ -112,7 +123,7 @@ fn a_group_has_one_weight_on_however_many_hosts_its_vms_are() {
     assert!((1.9..2.1).contains(&(third / first)), "{together:?}");
     for on in [[1, 1, 1], [1, 1, 2], [1, 2, 3], [0, 1, 2]] {
         for exchange in [exchange(0, 0), exchange(30, 20)] {
-            let apart = beside_a_group(&on, &exchange);
+            let apart = beside_a_group("vfair", &on, &exchange);
             assert!(
                 alike(&together, &apart),
                 "{on:?}, {exchange}: {together:?}, apart {apart:?}"
@@ -121,14 +132,85 @@ fn a_group_has_one_weight_on_however_many_hosts_its_vms_are() {
     }
 }
 
+/// Returns VMs of random weights and sizes.
+fn random_guests(random: &mut SplitMix64) -> [Guest; 3] {
+    [(); 3].map(|()| {
+        let size = [8, 16, 64, 128, 256][random.below(5) as usize];
+        (100 + random.below(300), size)
+    })
+}
+
+#[test]
+fn hosts_under_slo_give_what_one_host_gives() {
+    for (device, seconds, cases) in [("ssd-sata-300gb", [3, 7], 3), ("hdd-7200-1tb", [20, 80], 8)] {
+        let mut random = SplitMix64::new(5);
+        for case in 0..cases {
+            let guests = random_guests(&mut random);
+            let at = |apart, exchange: &str| {
+                let text = scenario_under("slo", device, &guests, apart, (seconds, exchange));
+                rates(&text, 3)
+            };
+            let together = at(false, "");
+            for exchange in [exchange(0, 0), exchange(30, 20)] {
+                let apart = at(true, &exchange);
+                assert!(
+                    alike(&together, &apart),
+                    "{device}, case {case}, {guests:?}, {exchange}: {together:?}, apart {apart:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_under_slo_has_one_weight_on_all_hosts() {
+    let together = beside_a_group("slo", &[0, 0, 0], "");
+    for on in [[1, 1, 2], [1, 2, 3], [0, 1, 2]] {
+        let exchange = exchange(30, 20);
+        let apart = beside_a_group("slo", &on, &exchange);
+        assert!(
+            alike(&together, &apart),
+            "{on:?}: {together:?}, apart {apart:?}"
+        );
+    }
+}
+
+#[test]
+fn a_reservation_under_slo_is_kept_beside_the_vms_of_other_hosts() {
+    let guests = [(100, 16), (300, 64), (300, 16)];
+    let exchange = exchange(30, 20);
+    let text = scenario_under("slo", "ssd-sata-300gb", &guests, true, ([3, 7], &exchange));
+    let alone = rates(
+        &scenario("ssd-sata-300gb", &[(100, 16)], false, [3, 7], ""),
+        1,
+    )[0];
+    // A third of the device, of which the weight alone is a seventh.
+    let reservation = (alone / 3.0) as u64;
+    let objective = "objective = { weight = 100 }";
+    assert!(text.contains(objective));
+    let reserved = format!("objective = {{ weight = 100, reservation = \"{reservation} IOPS\" }}");
+    let rates = rates(&text.replace(objective, &reserved), 3);
+    assert!(
+        rates[0] >= 0.99 * reservation as f64,
+        "{rates:?}, {reservation}"
+    );
+}
+
 /// Returns the largest deviation of a VM from its share, relative to it, with a VM on each of so
 /// many hosts whose messages take up to 20 ms and are lost by 1 %.
-fn largest_deviation(hosts: usize, seconds: [u32; 2]) -> f64 {
+fn largest_deviation(policy: &str, hosts: usize, seconds: [u32; 2]) -> f64 {
     let mut random = SplitMix64::new(7);
     let guests: Vec<Guest> = (0..hosts)
         .map(|_| (100 * (1 + random.below(4)), 16))
         .collect();
-    let text = scenario("ssd-sata-300gb", &guests, true, seconds, &exchange(20, 1));
+    let exchange = exchange(20, 1);
+    let text = scenario_under(
+        policy,
+        "ssd-sata-300gb",
+        &guests,
+        true,
+        (seconds, &exchange),
+    );
     let rates = rates(&text.replace("20 GiB", "2 GiB"), hosts);
     let all: f64 = rates.iter().sum();
     let weights: u64 = guests.iter().map(|(weight, _)| weight).sum();
@@ -141,14 +223,16 @@ fn largest_deviation(hosts: usize, seconds: [u32; 2]) -> f64 {
 
 #[test]
 fn sixteen_hosts_give_vms_their_shares() {
-    let deviation = largest_deviation(16, [3, 6]);
-    assert!(deviation < 0.05, "{deviation}");
+    for policy in ["vfair", "slo"] {
+        let deviation = largest_deviation(policy, 16, [3, 6]);
+        assert!(deviation < 0.05, "{policy}: {deviation}");
+    }
 }
 
 #[test]
 #[ignore = "long: 64 engines in a debug build, 20 s beside the others"]
 fn sixty_four_hosts_give_vms_their_shares() {
-    let deviation = largest_deviation(64, [4, 10]);
+    let deviation = largest_deviation("vfair", 64, [4, 10]);
     println!(
         "64 hosts: the largest deviation from a share is {:.1} %",
         100.0 * deviation
@@ -168,10 +252,12 @@ fn hosts_that_hear_nothing_of_each_other_do_not() {
     assert!(!alike(&together, &at(true, &exchange(0, 100))));
 }
 
-#[test]
-fn a_host_that_dies_gives_its_share_up_within_ten_updates() {
+/// Returns what two hosts have once a third one has died, relative to what they had before. The
+/// first host has half of the device by its weight.
+fn parts_after_a_death(policy: &str) -> [f64; 2] {
     let guests = [(200, 16), (100, 64), (100, 128)];
-    let text = scenario("ssd-sata-300gb", &guests, true, [1, 8], &exchange(30, 20));
+    let exchange = exchange(30, 20);
+    let text = scenario_under(policy, "ssd-sata-300gb", &guests, true, ([1, 8], &exchange));
     // The first host's only VM: nothing is heard of that host any more.
     let text = text.replacen("[[vm.workload]]", "leaves = \"5 s\"\n[[vm.workload]]", 1);
     let mut rows = Vec::new();
@@ -185,11 +271,16 @@ fn a_host_that_dies_gives_its_share_up_within_ten_updates() {
         let rates: Vec<f64> = of.map(|row| row.rates.iops).collect();
         rates.iter().sum::<f64>() / rates.len() as f64
     };
-    // Half of the device was the first one's; 300 ms of silence, 30 ms of a message, and a period.
-    for name in ["vm-1", "vm-2"] {
-        let (before, after) = (mean(name, 3.0, 5.0), mean(name, 5.4, 7.4));
-        let part = after / before;
-        assert!((1.8..2.2).contains(&part), "{name}: {before}, then {after}");
+    // 300 ms of silence, 30 ms of a message, and a period.
+    ["vm-1", "vm-2"].map(|name| mean(name, 5.4, 7.4) / mean(name, 3.0, 5.0))
+}
+
+#[test]
+fn a_host_that_dies_gives_its_share_up_within_ten_updates() {
+    for policy in ["vfair", "slo"] {
+        let parts = parts_after_a_death(policy);
+        let doubled = parts.iter().all(|part| (1.8..2.2).contains(part));
+        assert!(doubled, "{policy}: {parts:?}");
     }
 }
 
