@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use tidegate_config::device::Scheduling;
+use tidegate_config::device::keys::LEARN_CAP;
 use tidegate_config::{Field, Section};
 use tidegate_exchange::Name;
 use tidegate_exchange::array::PERIOD;
@@ -29,12 +30,13 @@ pub(crate) struct PolicyMisfit {
     pub(crate) allowed: String,
 }
 
-/// Checks that a policy divides an array among hosts, with the period that all hosts have.
+/// Returns a policy as it divides an array among hosts, with the period that all hosts have.
 ///
 /// # Errors
 /// If it does not, or has another period.
-pub(crate) fn check_policy(policy: &PolicySpec) -> Result<(), PolicyMisfit> {
-    let name = tidegate_core::policy::Policy::name(policy);
+pub(crate) fn policy_for_array(policy: &PolicySpec) -> Result<PolicySpec, PolicyMisfit> {
+    let policy = policy.clone().on_shared_device();
+    let name = tidegate_core::policy::Policy::name(&policy);
     if !policy.exchanges() {
         return Err(PolicyMisfit {
             what: format!("policy {name} does not divide an array among hosts"),
@@ -52,32 +54,36 @@ pub(crate) fn check_policy(policy: &PolicySpec) -> Result<(), PolicyMisfit> {
             allowed: format!("period = \"{ms} ms\", or none"),
         });
     }
-    Ok(())
+    Ok(policy)
 }
 
 /// Returns the names of the policies that divide a device among hosts, for messages.
 fn exchanging_policies() -> String {
     let all = tidegate_policies::policy::registry().iter();
+    let exchanges = |policy: PolicySpec| policy.on_shared_device().exchanges();
     let names = all.map(|info| info.name);
-    let exchanging =
-        names.filter(|name| PolicySpec::named(name).is_ok_and(|policy| policy.exchanges()));
+    let exchanging = names.filter(|name| PolicySpec::named(name).is_ok_and(exchanges));
     exchanging.collect::<Vec<_>>().join(", ")
 }
 
-/// Reads `array` of a device, and checks that its policy divides among hosts and that it has a
-/// profile. `None`: there was an error, which has been reported.
+/// Reads `array` of a device, has its policy divide among hosts, and checks that the device has a
+/// profile. No cap is learnt there: a host that keeps to its part of the array behaves as one
+/// behind a cap. `None`: there was an error, which has been reported.
 pub(super) fn read(
     section: &mut Section<'_>,
-    scheduling: Option<&Scheduling>,
+    scheduling: Option<&mut Scheduling>,
 ) -> Option<Option<Name>> {
     let Some(field) = section.field(&keys::ARRAY) else {
         return Some(None);
     };
     let array = name(&field)?;
     let scheduling = scheduling?;
-    if let Err(PolicyMisfit { what, allowed }) = check_policy(&scheduling.policy) {
-        field.error(what, &allowed);
-        return None;
+    match policy_for_array(&scheduling.policy) {
+        Ok(policy) => scheduling.policy = policy,
+        Err(PolicyMisfit { what, allowed }) => {
+            field.error(what, &allowed);
+            return None;
+        }
     }
     if scheduling.profile.is_none() {
         field.error(
@@ -86,5 +92,14 @@ pub(super) fn read(
         );
         return None;
     }
+    // On by default with a profile, which an array always has.
+    if let Some(field) = section.field(&LEARN_CAP).filter(|_| scheduling.learn_cap) {
+        field.error(
+            "an array with learn_cap: a host's part of it would be taken for a cap",
+            "learn_cap = false, or leave it out",
+        );
+        return None;
+    }
+    scheduling.learn_cap = false;
     Some(Some(array))
 }

@@ -78,8 +78,8 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     let groups = limit_groups::read(&mut section, &mut known.limit_groups);
     known.policy = device::policy(&mut section);
     let policy = known.policy.clone();
-    let scheduling = Scheduling::read(&mut section, policy, spec, context.library);
-    let array = array::read(&mut section, scheduling.as_ref());
+    let mut scheduling = Scheduling::read(&mut section, policy, spec, context.library);
+    let array = array::read(&mut section, scheduling.as_mut());
     section.finish();
     draft.config = complete(&draft, model, scheduling, groups);
     if let Some(config) = &mut draft.config {

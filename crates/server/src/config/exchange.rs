@@ -326,26 +326,31 @@ mod tests {
     }
 
     #[test]
+    fn the_default_policy_divides_an_array_and_no_other_device() {
+        let by_default = SHARED.replace("policy = \"vfair\"\n", "");
+        assert_ne!(by_default, SHARED);
+        let own = "[[device]]\nname = \"e\"\nkind = \"memory\"\n";
+        let config = read(&[DEVICE, &by_default, own, EXCHANGE, ENTITLED]).expect("sound");
+        let policies = [0, 1].map(|device| &config.devices[device].scheduling.policy);
+        assert_eq!(policies.map(|policy| policy.exchanges()), [true, false]);
+        assert!(!config.devices[0].scheduling.learn_cap, "by default");
+        assert_eq!(
+            policies[0].report_period(),
+            tidegate_exchange::array::PERIOD
+        );
+    }
+
+    #[test]
     fn what_cannot_be_shared_is_refused_where_it_stands() {
         let tls = EXCHANGE.replace("nats://", "tls://");
         let other = ENTITLED.replace("host = \"a\"", "host = \"c\"");
         let twice = "[[exchange.entitlement]]\narray = \"san\"\nhost = \"b\"\nweight_max = 1\n";
         let second = "[[device]]\nname = \"e\"\nkind = \"memory\"\n";
-        let slo = SHARED.replace("vfair", "slo");
-        let bare = SHARED.replace("profile = \"ssd-sata-300gb\"\n", "");
         let slow = SHARED.replace("\"vfair\"", "{ name = \"vfair\", period = \"60 ms\" }");
         let pair = "certificate = \"c\"\nprivate_key = \"k\"\n";
         let password = EXCHANGE.replace("nats://", "nats://a:secret@s@");
-        let cases: [(&[&str], &str); 13] = [
+        let cases: [(&[&str], &str); 11] = [
             (&[DEVICE, SHARED], "an array without [exchange]"),
-            (
-                &[DEVICE, &slo, EXCHANGE, ENTITLED],
-                "policy slo does not divide an array",
-            ),
-            (
-                &[DEVICE, &bare, EXCHANGE, ENTITLED],
-                "an array without a profile",
-            ),
             (
                 &[DEVICE, SHARED, EXCHANGE],
                 "no [[exchange.entitlement]] section",
@@ -392,7 +397,22 @@ mod tests {
             assert!(error.contains(what), "{what}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
-        let error = read(&[DEVICE, &slo, EXCHANGE, ENTITLED]).expect_err("slo");
-        assert!(error.contains("vfair, vfair-bops, vfair-bsps"), "{error}");
+    }
+
+    #[test]
+    fn a_device_that_hosts_cannot_share_is_refused_as_an_array() {
+        let fifo = SHARED.replace("vfair", "fifo");
+        let bare = SHARED.replace("profile = \"ssd-sata-300gb\"\n", "");
+        let capped = format!("learn_cap = true\n{SHARED}");
+        let cases = [
+            (&fifo, "policy fifo does not divide an array"),
+            (&fifo, "slo, vfair, vfair-bops, vfair-bsps"),
+            (&capped, "an array with learn_cap"),
+            (&bare, "an array without a profile"),
+        ];
+        for (device, what) in cases {
+            let error = read(&[DEVICE, device, EXCHANGE, ENTITLED]).expect_err(what);
+            assert!(error.contains(what), "{what}: {error}");
+        }
     }
 }

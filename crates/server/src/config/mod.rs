@@ -49,7 +49,7 @@ mod tls;
 pub mod transfer;
 pub mod vm;
 
-pub(crate) use array::{PolicyMisfit, check_policy};
+pub(crate) use array::{PolicyMisfit, policy_for_array};
 pub use cluster::{AccessError, AccessOption, ClusterConfig, EtcdAccess, etcd_url, key_prefix};
 pub use control::{
     AccessConfig, Account, ControlConfig, ControlListenConfig, DEFAULT_CONTROL_SOCKET,

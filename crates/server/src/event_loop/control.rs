@@ -10,7 +10,7 @@ use super::device::OldestIos;
 use super::respond;
 use super::{Loop, Phase, hand_over, limit_changes, recording};
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
-use crate::config::{PolicyMisfit, check_policy};
+use crate::config::{PolicyMisfit, policy_for_array};
 use crate::exchange::ExchangeLink;
 
 /// Work on commands after which a turn goes on with the guests' I/O: commands, and slots of VMs
@@ -171,11 +171,13 @@ impl Loop {
             CommandError::Refused(format!("{error}: {help}"))
         })?;
         if self.exchange.is_some() {
-            check_policy(policy).map_err(|PolicyMisfit { what, allowed }| {
+            let policy = policy_for_array(policy).map_err(|PolicyMisfit { what, allowed }| {
                 CommandError::Refused(format!("{what}; allowed: {allowed}"))
             })?;
+            self.engine.set_policy(self.now, &policy);
+        } else {
+            self.engine.set_policy(self.now, policy);
         }
-        self.engine.set_policy(self.now, policy);
         if let Some(exchange) = &self.exchange {
             exchange.repeat(&mut self.engine, self.now);
         }
