@@ -58,7 +58,7 @@ pub(super) fn run(at: &StoreArgs, out: Output) -> Result<()> {
     loop {
         match watch.next(WAIT).map_err(problem)? {
             None => {}
-            Some(WatchEvent::State(snapshot)) => print(&store, snapshot, at, out)?,
+            Some(WatchEvent::State(snapshot)) => print(&store, *snapshot, at, out)?,
             Some(WatchEvent::Away(why)) => tell(format_args!(
                 "{why}; running VMs and jobs keep their objectives, new jobs have to wait"
             )),

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub enum WatchEvent {
     /// State, first as it is and then after each change.
-    State(Snapshot),
+    State(Box<Snapshot>),
     /// No member of etcd answers; sent once, and followed by a [`WatchEvent::Back`].
     Away(StoreError),
     /// A member answers again; changes in between follow as a state.
@@ -209,7 +209,7 @@ impl<'a> EtcdWatch<'a> {
             return Step::Continue;
         }
         self.last = Some(snapshot.clone());
-        Step::News(WatchEvent::State(snapshot))
+        Step::News(WatchEvent::State(Box::new(snapshot)))
     }
 }
 

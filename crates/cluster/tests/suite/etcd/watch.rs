@@ -20,7 +20,7 @@ fn news(watch: &mut EtcdWatch<'_>) -> WatchEvent {
 
 fn state(watch: &mut EtcdWatch<'_>) -> Snapshot {
     match news(watch) {
-        WatchEvent::State(snapshot) => snapshot,
+        WatchEvent::State(snapshot) => *snapshot,
         other => panic!("{other:?}"),
     }
 }
@@ -136,7 +136,7 @@ fn a_watch_goes_on_after_restarts_and_lists_again_after_a_compaction() {
     compact(&server);
     let last = loop {
         match news(&mut watch) {
-            WatchEvent::State(snapshot) => break snapshot,
+            WatchEvent::State(snapshot) => break *snapshot,
             WatchEvent::Away(_) | WatchEvent::Back => {}
         }
     };
