@@ -389,7 +389,12 @@ impl Membership {
     /// As for [`check_start`](Membership::check_start), but a host that is drained is no error.
     /// After an error other than that the placement has ended it may be confirmed nevertheless.
     pub async fn check_begun(&self, vm: &str, claim: &PlacementClaim) -> Result<(), StartRefusal> {
-        self.count(self.try_check(vm, claim, true).await)
+        let checked = self.try_check(vm, claim, true).await;
+        // Otherwise it is asked again, which refuses nothing.
+        if checked.as_ref().is_err_and(|refusal| refusal.has_ended) {
+            self.count_refused();
+        }
+        checked
     }
 
     /// Checks by this host's clock alone that the daemon is registered, and counts a refusal.

@@ -99,12 +99,15 @@ impl RecordedStarts {
         until: Instant,
     ) -> Result<(), StoreError> {
         let recorded = store.recorded_starts().await?;
+        // First, because a start that was carried out is not recorded any more.
+        for (vm, attempts) in &mut self.attempts {
+            report(attempts, vm).await;
+        }
         self.forget_others(&recorded);
         for record in recorded {
             let begun_ns = record.value.as_ref().map_or(0, |value| value.begun_ns);
             let attempts = self.attempts.entry(record.vm.clone());
             let attempts = attempts.or_insert_with(|| StartAttempts::new(begun_ns));
-            report(attempts, &record.vm).await;
             if !attempts.is_due() {
                 continue;
             }
@@ -132,7 +135,9 @@ impl RecordedStarts {
             Err(why) => Ok(Checked::Refused(why.clone())),
         };
         match (checked, &record.value) {
-            (Ok(Checked::Stands), Ok(value)) => {
+            // The control API knows whether a refused one has begun, and confirms it then: a host
+            // is drained also while jobs run on it.
+            (Ok(Checked::Stands | Checked::Refused(_)), Ok(value)) => {
                 let (membership, vm) = (membership.clone(), record.vm.clone());
                 let (bytes, deadline, claim) = (value.bytes(), value.deadline(), value.claim());
                 attempts.record_attempt(Some(task::spawn(async move {
@@ -142,7 +147,7 @@ impl RecordedStarts {
             // Ended by `etcdctl`, or by a version that does not know the record.
             (Ok(Checked::Ended(_)), _) => store.delete_start(&record).await?,
             (Ok(Checked::NotOurs | Checked::Stands), _) => {}
-            (Ok(Checked::Refused(why)), _) => refuse(attempts, &record.vm, &why),
+            (Ok(Checked::Refused(why)), Err(_)) => refuse(attempts, &record.vm, &why),
             (Err(error @ StoreError::Unavailable { .. }), _) => return Err(error),
             (Err(error), _) => refuse(attempts, &record.vm, &error.to_string()),
         }

@@ -166,10 +166,17 @@ impl<P: Plane> Placements<P> {
             return Ok(());
         };
         match begun {
-            Some(begun) if refusal.has_ended => self.cancel_unplaced(vm, begun, &refusal).await?,
+            Some(begun) if refusal.has_ended => {
+                let cancelled = self.cancel_unplaced(vm, begun, &refusal).await;
+                cancelled.inspect_err(|_| self.spawn_confirmation(vm, claim, begun))?;
+            }
             Some(begun) => {
-                let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
-                tokio::spawn(async move { own.confirm_later(&vm, &claim, begun).await });
+                let why = &refusal.why;
+                tracing::warn!(
+                    vm,
+                    "a job runs whose placement is not confirmed: {why}; it is tried again"
+                );
+                self.spawn_confirmation(vm, claim, begun);
             }
             None => {}
         }
@@ -179,8 +186,13 @@ impl<P: Plane> Placements<P> {
         Ok(())
     }
 
-    /// Checks the placement of the transfer that began at a time until etcd tells, or the transfer
-    /// does not run any more.
+    fn spawn_confirmation(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
+        let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
+        tokio::spawn(async move { own.confirm_later(&vm, &claim, begun).await });
+    }
+
+    /// Checks the placement of the transfer that began at a time until etcd answers, or the
+    /// transfer does not run any more.
     async fn confirm_later(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -189,10 +201,11 @@ impl<P: Plane> Placements<P> {
             match runs(&self.api, vm, begun).await {
                 Ok(false) => return,
                 Ok(true) => {}
-                // The event loop may answer again.
-                Err(_) => continue,
+                // The event loop has ended, and its transfers with it.
+                Err(_) => return,
             }
             let Err(refusal) = self.membership.check_begun(vm, claim).await else {
+                tracing::info!(vm, "the placement of a job that runs is confirmed");
                 return;
             };
             let is_cancelled =
@@ -210,8 +223,9 @@ impl<P: Plane> Placements<P> {
         begun: Timestamp,
         refusal: &StartRefusal,
     ) -> ApiResult<()> {
+        cancel_begun(&self.api, vm, begun).await?;
         tracing::warn!(vm, "transfer of a placer cancelled: {}", refusal.why);
-        cancel_begun(&self.api, vm, begun).await
+        Ok(())
     }
 
     /// Waits until the event loop of a VM answers, and checks a transfer that has begun at a time.
@@ -221,7 +235,15 @@ impl<P: Plane> Placements<P> {
         };
         // Without a limit of its own: the loop answers in the order in which it was asked, so the
         // transfer has begun by then, or does not begin.
-        if self.api.plane.snapshot(device).await.is_ok() {
+        let Ok(now) = self.api.plane.snapshot(device).await else {
+            return;
+        };
+        let mut of_vm = now.vms.iter().filter(|it| it.name == vm);
+        let has_begun = of_vm.any(|it| it.transfers.begun_placements.contains(claim.begun_ns));
+        // Otherwise the loop has refused it, and its recorded start must stay to be tried again.
+        if has_begun {
+            // Before the start in etcd is deleted, as for one that begins in time.
+            self.api.record_transfers(vm).await;
             // What it refuses is logged.
             let _ = self.check_still_placed(vm, claim, Some(begun)).await;
         }

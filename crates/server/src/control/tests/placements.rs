@@ -140,7 +140,7 @@ async fn a_transfer_whose_placement_ends_as_it_begins_is_cancelled() {
     );
     let (_, shown) = ask(&plane, "GET", JOB, "").await;
     assert_eq!(shown.get("job"), None, "{shown}");
-    // One that cannot be confirmed any more was confirmed before.
+    // One that cannot be confirmed now goes on, and is checked again later.
     let plane = joined(vec![Ok(()), Err(StartRefusal::at_present("etcd is away"))]);
     let (status, begun) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
@@ -336,6 +336,11 @@ async fn a_recorded_start_is_carried_out_once_and_is_due_when_it_was_placed_for(
     assert_eq!(status, StatusCode::CREATED, "{begun}");
     let (_, again) = ask(&plane, "GET", JOB, "").await;
     assert_eq!(again["job"]["begun"], shown["job"]["begun"], "another one");
+    // Nothing is asked that a drained host would refuse.
+    assert_eq!(
+        (checked.recv().await, checked.recv().await),
+        (Some(true), Some(true))
+    );
     // It has been cancelled, so it must not come back.
     let (status, _) = ask(&plane, "DELETE", JOB, "").await;
     assert_eq!(status, StatusCode::OK);
