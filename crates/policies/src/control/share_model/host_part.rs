@@ -80,6 +80,11 @@ impl HostPart {
         now.held_picks > before.held_picks
     }
 
+    /// Returns true if the VMs of this host have a rate.
+    pub(super) fn has_rate(&self) -> bool {
+        self.rate_ppm.flatten().is_some_and(|rate| rate > 0)
+    }
+
     /// Sets the part of a host whose VMs compete, corrected by the scale.
     pub(super) fn set(&mut self, part: f64, out: &mut Knobs) {
         // Other hosts may report any losses, so the part may be negative.

@@ -205,14 +205,18 @@ impl ShareModel {
     /// groups.
     fn set_provisional_allocation(&mut self, view: &View, vm: VmId, out: &mut Knobs) {
         let weight = self.vms[vm.index()].weight;
-        let alone = (self.saturation).iops(view, &self.patterns.own(view.now(), vm));
         let own = self.weights as f64;
         let factor = self.host_weight.factor(own);
         let all = own * factor + self.peers.others().weight;
         if let Some(host_part) = &mut self.host_part {
-            host_part.set(own * factor / all * self.feedback.scale(), out);
+            // Beside others this VM changes the part by little, and the end of the period by all.
+            if !host_part.has_rate() {
+                host_part.set(own * factor / all * self.feedback.scale(), out);
+                self.changed = true;
+            }
             return;
         }
+        let alone = (self.saturation).iops(view, &self.patterns.own(view.now(), vm));
         let part = f64::from(weight) * factor / all;
         let scale = self.vms[vm.index()].scale_beside(self.feedback.scale());
         self.set_allocation(vm, alone * part * scale, out);

@@ -6,7 +6,7 @@
 //!
 //!   windows of 100 ms    | without | with | with | with | without | with | ...
 //!                             |       |
-//!                             +--> did VMs have 3 % less, or was a promise late?
+//!                             +--> did VMs have less, or was a promise late?
 //!                                  yes: half the rate      no: 1 % of the device more,
 //!                                                              or half more until the first yes
 //! ```
@@ -33,10 +33,10 @@ const CYCLE_WINDOWS: u32 = 4;
 const RATE_MIN_PPM: u64 = 10_000;
 const RATE_STEP_PPM: u64 = 10_000;
 const WHOLE_PPM: u64 = 1_000_000;
-/// Part of VMs' work that they may lose.
+/// Part of VMs' work that a window, or an uncertain average, may lose.
 const LOSS_MAX: f64 = 0.03;
-/// Part that they may lose on average, which lags behind a rate that grows, where that is beyond
-/// chance: by so many standard errors of the average.
+/// Part of VMs' work that may be lost on average, which lags behind a rate that grows; more is a
+/// loss where it is also beyond chance, by [`MEAN_LOST`] standard errors of the average.
 const MEAN_LOSS_MAX: f64 = 0.015;
 const MEAN_LOST: f64 = 1.5;
 /// Standard deviations of a comparison by which a window has less work than the one without the
@@ -320,9 +320,10 @@ impl BackgroundRate {
     /// Returns whether VMs did less work than without the background, in this window or on average.
     fn is_work_lost(&self) -> bool {
         let loss = &self.loss;
-        let at_once = match loss.is_average() {
-            true => (LOST_AT_ONCE * loss.variance().sqrt()).max(LOSS_MAX),
-            false => LOST_UNCOMPARED,
+        let at_once = if loss.is_average() {
+            (LOST_AT_ONCE * loss.variance().sqrt()).max(LOSS_MAX)
+        } else {
+            LOST_UNCOMPARED
         };
         let on_average = (MEAN_LOST * loss.standard_error()).clamp(MEAN_LOSS_MAX, LOSS_MAX);
         (self.vm_work as f64) < self.last_without as f64 * (1.0 - at_once)

@@ -418,14 +418,17 @@ impl Shares {
     #[inline]
     pub(super) fn first(&self, now: Nanos) -> Option<usize> {
         let mut of_vms = self.classes[..VM_CLASSES].iter();
-        let (_, mut entity) = of_vms.find_map(|class| class.order.first())?;
-        // Of several classes that were passed over for too long, the lowest goes.
+        let (mut class, mut entity) =
+            of_vms.find_map(|class| Some((class, class.order.first()?.1)))?;
+        // Of several classes that were passed over for too long, the lowest goes. One above that
+        // was passed over for longer goes first: where turns are rare, each of them is late.
         for below in of_vms {
             if let Some((_, first)) = below.order.first()
                 // Background is not among these classes: it has a rate of its own.
                 && now >= below.passed_over_since + PASSED_OVER_MAX
+                && below.passed_over_since < class.passed_over_since
             {
-                entity = first;
+                (class, entity) = (below, first);
             }
         }
         self.first_of(entity)
@@ -547,6 +550,48 @@ impl Shares {
         if least > class.clock {
             class.clock = least;
             class.order.follow(least);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how many of `turns` the VMs have that are realtime, best effort and idle, with
+    /// something waiting at all times, one turn each `spacing`.
+    fn turns_by_class(turns: u64, spacing: Nanos) -> [u64; VM_CLASSES] {
+        let mut shares = Shares::with_capacity(VM_CLASSES);
+        let priorities = [Priority::RealTime, Priority::BestEffort(4), Priority::Idle];
+        for (vm, priority) in priorities.into_iter().enumerate() {
+            let objective = Objective {
+                priority,
+                ..Objective::default()
+            };
+            shares.set_vm(Nanos::ZERO, vm, &objective, false, true);
+            shares.activate(Nanos::ZERO, vm, 0, 0);
+        }
+        let (mut now, mut had) = (Nanos::ZERO, [0; VM_CLASSES]);
+        for _ in 0..turns {
+            now += spacing;
+            let vm = shares.first(now).expect("all wait");
+            shares.charge(now, vm, 1000, None);
+            had[vm] += 1;
+        }
+        had
+    }
+
+    #[test]
+    fn a_class_below_has_a_turn_each_half_second() {
+        let had = turns_by_class(10_000, Nanos::from_millis(1));
+        assert_eq!(had, [9961, 20, 19]);
+    }
+
+    #[test]
+    fn no_class_starves_where_turns_are_rare() {
+        for millis in [499, 500, 600, 5000] {
+            let had = turns_by_class(300, Nanos::from_millis(millis));
+            assert!(had.iter().all(|&had| had >= 99), "{millis} ms: {had:?}");
         }
     }
 }
