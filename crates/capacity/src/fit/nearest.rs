@@ -116,7 +116,7 @@ const BOUNDS_PERCENT_MAX: u64 = 100_000_000;
 
 /// Returns the smallest factor, in per cent, by which all latency bounds have to be longer for all
 /// promises to fit, with the objectives that have them; bounds are rounded up to three digits.
-/// `None`: all promises fit as they are, or not with bounds of [`BOUNDS_PERCENT_MAX`].
+/// `None`: all promises fit as they are, or not with bounds a million times as long.
 pub fn nearest_bounds(
     device: &Device<'_>,
     vms: &[PlannedVm<'_>],

@@ -80,7 +80,7 @@ impl ErrorState {
         );
     }
 
-    /// Returns why a change of the last [`NO_SPACE_REPORTED`] found no space; `None` if all did.
+    /// Returns why a change of the last ten minutes found no space; `None` if all did.
     pub fn no_space(&self) -> Option<String> {
         self.no_space_at(Instant::now())
     }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Where the dispatcher orders VMs by their objectives itself, the model divides the device among
-//! hosts alone: it sets this host's part of the device ([`host_part`]) and no allocations.
+//! hosts alone: it sets this host's part of the device (module `host_part`) and no allocations.
 //!
 //! A period is the regulator's ([`IntervalEnd::Period`]). Under a regulator without periods the
 //! model has its own of `period`, or 30 ms without that parameter.
