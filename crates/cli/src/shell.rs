@@ -55,7 +55,7 @@ pub(crate) fn commands(text: &str) -> Result<Vec<Vec<String>>, String> {
                 let target = rest.trim_start_matches(['<', '>', '&', '|']);
                 chars = target.chars();
             }
-            // What the shell puts there is not known; it is one word.
+            // A substitution counts as one word: its text is not known.
             '(' if script
                 .word
                 .as_deref()

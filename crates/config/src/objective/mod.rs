@@ -73,7 +73,7 @@ pub(crate) fn validated(field: &Field<'_>, objective: Objective) -> Option<Objec
 const REMOVE_BURST: &str = "remove the burst in force: limit.burst = \"none\"";
 
 /// Returns true if a document, of an objective or of a limit alone, names a burst. Otherwise a
-/// burst comes from the base objective, and whoever changes the limit may not know of it.
+/// burst comes from the base objective, and the author of the change may not know of it.
 fn has_burst(document: &Field<'_>) -> bool {
     let limit = document.find("limit");
     limit.as_ref().unwrap_or(document).find("burst").is_some()

@@ -381,7 +381,7 @@ impl ArrayWorld {
         }
     }
 
-    /// Has all VMs keep so many requests outstanding from now on.
+    /// Has all VMs keep `count` requests outstanding from now on.
     pub(crate) fn keep_outstanding(&mut self, count: u64) {
         for guest in self.hosts.iter_mut().flat_map(|host| &mut host.guests) {
             guest.outstanding = count;

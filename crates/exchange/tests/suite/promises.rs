@@ -29,7 +29,7 @@ fn world(objectives: [Objective; 3]) -> ArrayWorld {
 }
 
 #[test]
-fn a_reservation_above_the_hosts_part_is_kept_and_starves_nobody() {
+fn a_reservation_above_the_hosts_part_is_kept_and_starves_no_vm() {
     let mut world = world([reserved(50, 2000), weighted(200), weighted(300)]);
     let beside = world.add_vm(0, &weighted(50));
     world.run(seconds(4));

@@ -96,7 +96,7 @@ fn a_host_that_returns_has_its_share_again() {
         world.run(SECOND);
         assert_eq!(world.rules(0).peers()[1].presence, Presence::Silent);
         world.restart(2, &weighted(300));
-        // It hears the others with their next reports, and they hear it with its first one.
+        // The restarted host hears the others with their next reports, and they hear its first one.
         world.run(THREE_EXCHANGES);
         assert_eq!(world.rules(0).peers()[1].presence, Presence::Live);
         assert_eq!(world.rules(2).peers()[0].presence, Presence::Live);

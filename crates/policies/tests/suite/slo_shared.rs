@@ -285,7 +285,7 @@ proptest! {
     }
 }
 
-/// Runs VMs that keep 32 requests outstanding for so many seconds, and returns those answered.
+/// Runs VMs that keep 32 requests outstanding for `seconds`, and returns the number answered.
 fn served(bench: &mut Bench, seconds: u64) -> u64 {
     let end = bench.now + Nanos::from_secs(seconds);
     let before = bench.answered;

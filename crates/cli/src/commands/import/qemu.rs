@@ -116,8 +116,8 @@ pub(super) fn read(words: &[String], name: &str) -> Result<Guest> {
         devices: Vec::new(),
         drives: BTreeSet::new(),
     };
-    // Of a script, only what follows the program. Without a program, words before the first option
-    // are another program, such as a wrapper, and no images.
+    // Only what follows the program in a script counts. Without a program, words before the first
+    // option are another program, such as a wrapper, and no images.
     let program = program(words);
     let option = words.iter().position(|word| word.starts_with('-'));
     let first = program

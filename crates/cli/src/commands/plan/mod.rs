@@ -87,7 +87,7 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
     // Through JSON, because `objective::merge` takes a change as the API does.
     let change = serde_json::to_value(vm::change(&args.parts))?;
     who.objective = objective::merge(&who.objective, &change)?;
-    // Its objective is no longer that of its table.
+    // The VM's objective is no longer that of its table.
     who.table = None;
     sites[site].asked = Some(name.to_owned());
     Ok(())

@@ -231,7 +231,7 @@ mod tests {
             Compared::Put("/t/starts/a/x".to_owned(), 7),
         ];
         assert_eq!(delete.compares, compares);
-        // A record that nobody understands would let a placer remove the placement.
+        // A record that cannot be read would let a placer remove the placement.
         let mut damaged = keys();
         damaged[3].value = Some(b"[".to_vec());
         let damaged = PLACED

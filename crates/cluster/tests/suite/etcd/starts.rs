@@ -212,7 +212,7 @@ fn a_start_that_has_begun_is_confirmed_beside_reports_and_a_drained_host_and_aga
     assert_eq!(recorded(&server, &prefix), [""; 0]);
     // As if the answer was lost.
     assert_eq!(begun(), Ok(()));
-    // A record that nobody understands would let a placer remove what runs.
+    // A record that cannot be read would let a placer remove what runs.
     server.etcdctl(&["put", &format!("{prefix}starts/a/x"), "{}"]);
     assert_eq!(begun(), Ok(()));
     assert_eq!(recorded(&server, &prefix), [""; 0]);

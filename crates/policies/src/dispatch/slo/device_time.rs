@@ -9,7 +9,7 @@
 //! - An I/O goes while any time is unused, and is charged in full: the next ones wait until its
 //!   time has been made up for.
 //! - **Unused time** accumulates for [`SAVED`]. While something waits for room at the device, it
-//!   does up to the time of as many I/Os as fill the device's queue, if that is more: so many count
+//!   does up to the time of as many I/Os as fill the device's queue, if that is more; these count
 //!   as let in ([`DeviceTimeUse::available_ps`]). On a disk that seeks, 30 ms of a third of its
 //!   time are one or two I/Os; a controller could not tell that it lets in too much, and hosts
 //!   would have what their queue depths take.
@@ -149,7 +149,7 @@ impl DeviceTime {
         let left = unused.saturating_sub(i64::try_from(cost_fs).unwrap_or(i64::MAX));
         self.settled_at = now;
         self.unused_fs = match charged_as {
-            // It went while time was unused, or by the eighth: not more often than time accrues.
+            // Shares go while time is unused, or by the eighth: not more often than time accrues.
             ChargedAs::Share => left,
             ChargedAs::Promise | ChargedAs::Background => {
                 left.max(unused.min(-self.amount_fs(OVERDRAFT)))
@@ -232,7 +232,7 @@ mod tests {
         // Half a millisecond was unused at the start, so half a millisecond is missing.
         assert_eq!(time.share_held_until(ms(1)), Some(ms(2) + Nanos(1)));
         assert_eq!(time.share_held_until(ms(2) + Nanos(1)), None);
-        // What accumulates ends with 30 ms of the rate.
+        // Unused time accumulates up to 30 ms of the rate.
         let saved = time.usage(ms(1000), true).available_ps;
         assert_eq!(saved, 15 * MS_PS);
     }
@@ -244,7 +244,7 @@ mod tests {
         time.charge(ms(1), 10 * MS_PS, ChargedAs::Share);
         // The device takes no more for a second: 30 ms of the rate would be one and a half.
         assert_eq!(time.usage(ms(1000), true).available_ps, 320 * MS_PS);
-        // What accumulated while nothing waited is forgotten.
+        // Time that accumulated while nothing waited is forgotten.
         time.begin_wait(ms(1000));
         assert_eq!(time.usage(ms(1000), true).available_ps, 15 * MS_PS);
     }

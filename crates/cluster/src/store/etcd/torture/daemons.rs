@@ -64,7 +64,7 @@ enum UnderWay {
     Begun(Placed),
     /// Transfer that has begun and whose placement stood, before the transaction that confirms it.
     Confirming(Placed, DeleteStart),
-    /// Transaction of a daemon whose answer nobody waits for.
+    /// Transaction whose daemon no longer waits for the answer.
     Late(Placed, DeleteStart),
 }
 
@@ -172,7 +172,7 @@ impl DaemonModel {
                 UnderWay::Begun(placed) => drop(hosts.interrupted.insert(placed)),
                 UnderWay::Confirming(placed, delete) => {
                     hosts.interrupted.insert(placed.clone());
-                    // It was sent, or was not.
+                    // The transaction was sent, or was not.
                     if hosts.random.one_in(2) {
                         hosts.under_way.push(UnderWay::Late(placed, delete));
                     }
@@ -208,7 +208,7 @@ impl DaemonModel {
         if let Some(violation) = hosts.violation.take() {
             return Err(violation);
         }
-        // Of a confirmed one the placement was ended by a command, which no daemon is asked about.
+        // The placement of a confirmed transfer was ended by a command, without asking its daemon.
         let is_wrong = |placed: &&Placed| {
             !hosts.confirmed.contains(*placed)
                 && !hosts.interrupted.contains(*placed)
@@ -319,7 +319,7 @@ impl Hosts {
         }
         let is_away = etcd.has_faults && self.random.one_in(8);
         if is_away {
-            // It is tried again until etcd tells.
+            // The confirmation is tried again until etcd answers.
             self.under_way.push(UnderWay::Begun(placed));
             return;
         }
@@ -490,7 +490,7 @@ impl Daemons for DaemonModel {
     ) -> Result<(), DaemonError> {
         let (mut etcd, mut hosts) = self.lock();
         let Some(claim) = claim else {
-            // Of a daemon that has never joined nothing is checked.
+            // A daemon that has never joined checks nothing.
             if etcd.has_faults && hosts.random.one_in(6) {
                 return Err(DaemonError::Unavailable("no connection".into()));
             }

@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
             Err(Error::Store(error)) => Some(error),
             Err(Error::NameTaken { .. }) | Ok(()) => None,
             Err(error @ (Error::Daemon(_) | Error::NotRemoved { .. })) => {
-                // It was placed for a while.
+                // The job was placed for a while.
                 self.open_ended.insert(name.clone());
                 if let Error::Daemon(_) = error {
                     self.daemons.record_refused(&name, self.now.0)?;
