@@ -322,7 +322,7 @@ fn help_with_io(path: &Path, error: io::ErrorKind) -> Option<String> {
 fn on_server(config: &DiskConfig, nbd: Option<&NbdConfig>) -> Result<(AnyBacking, u64), OpenError> {
     let open = NbdBacking::open(config, nbd.ok_or(OpenError::NoUri)?)?;
     let size = open.size();
-    Ok((AnyBacking::Nbd(open), size))
+    Ok((AnyBacking::Nbd(Box::new(open)), size))
 }
 
 impl Disk {
