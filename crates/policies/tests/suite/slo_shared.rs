@@ -320,9 +320,10 @@ fn a_host_whose_peers_are_idle_has_the_whole_device() {
 /// Weight of a group whose VMs are on several hosts, and of each VM of the test.
 const GROUP_WEIGHTS: [u32; 2] = [100, 1];
 
-/// Has the first two VMs keep requests outstanding for 2 s, while another host reports that VMs of
-/// a group with this sum of weights compete there. Returns what the first VM had of the second.
-fn ratio_beside_group(bench: &mut Bench, shared: Group, elsewhere: u64) -> f64 {
+/// Has the first VM and another one keep requests outstanding for 3 s, while another host reports
+/// that VMs of a group with this sum of weights compete there. Returns what the first VM had of the
+/// other.
+fn ratio_beside_group(bench: &mut Bench, other: usize, shared: Group, elsewhere: u64) -> f64 {
     let mut before = bench.answered_of;
     let begin = bench.now;
     let mut asked = [0; 2];
@@ -332,10 +333,10 @@ fn ratio_beside_group(bench: &mut Bench, shared: Group, elsewhere: u64) -> f64 {
         if bench.now < begin + Nanos::SECOND {
             (before, asked) = (bench.answered_of, [0; 2]);
         }
-        for vm in 0..2 {
+        for (at, vm) in [0, other].into_iter().enumerate() {
             let inside = bench.engine.view().requests(bench.vms[vm].0);
             (inside..32).for_each(|_| bench.request(vm, false));
-            asked[vm] = bench.answered_of[vm] - before[vm];
+            asked[at] = bench.answered_of[vm] - before[vm];
         }
         if bench.now.0 / 30_000_000 > number {
             number = bench.now.0 / 30_000_000;
@@ -378,7 +379,7 @@ fn a_group_has_the_part_of_its_weight_that_is_of_this_host() {
         let shared = group("chunks", weight);
         // The VM here weighs 200 within the group.
         for (elsewhere, ratio) in [(0, 1.0), (400, 3.0), (100, 1.5), (1800, 10.0)] {
-            let got = ratio_beside_group(&mut bench, shared, elsewhere);
+            let got = ratio_beside_group(&mut bench, 1, shared, elsewhere);
             assert!(
                 (got / ratio - 1.0).abs() < 0.03,
                 "{weight}, {elsewhere}: {got}"
@@ -387,8 +388,107 @@ fn a_group_has_the_part_of_its_weight_that_is_of_this_host() {
         // Another group is whole, and the first one has its part again once the VM is back.
         for (name, ratio) in [("others", 1.0), ("chunks", 3.0)] {
             join(&mut bench, member, &of_group(name));
-            let got = ratio_beside_group(&mut bench, shared, 400);
+            let got = ratio_beside_group(&mut bench, 1, shared, 400);
             assert!((got / ratio - 1.0).abs() < 0.03, "{weight}, {name}: {got}");
         }
     }
+}
+
+/// VMs of a group that take turns have the part of their own weights each time.
+#[test]
+fn a_group_has_the_part_of_its_member_that_competes() {
+    let mut bench = Bench::new();
+    let shared = group("chunks", 100);
+    let objectives = [
+        weighted(100),
+        Objective {
+            group: Some(shared),
+            ..weighted(200)
+        },
+        Objective {
+            group: Some(shared),
+            ..weighted(800)
+        },
+    ];
+    for (at, objective) in objectives.iter().enumerate() {
+        let vm = bench.vms[at].0;
+        let mut vms = bench.engine.vms_mut();
+        vms.set_objective(Nanos::ZERO, vm, objective)
+            .expect("it fits");
+    }
+    for (member, ratio) in [(1, 3.0), (2, 1.5), (1, 3.0), (2, 1.5)] {
+        let got = ratio_beside_group(&mut bench, member, shared, 400);
+        assert!((got / ratio - 1.0).abs() < 0.03, "{member}: {got}");
+        // Long enough for none of them to compete any more.
+        bench.run_until(bench.now + Nanos::SECOND);
+    }
+}
+
+/// Runs the background process, with 32 requests outstanding, for `seconds`, and returns the number
+/// answered of it.
+fn served_in_background(bench: &mut Bench, seconds: u64) -> u64 {
+    let end = bench.now + Nanos::from_secs(seconds);
+    let before = bench.answered_of[VMS - 1];
+    while bench.now < end {
+        while bench.asked - bench.answered < 32 {
+            bench.request(VMS - 1, false);
+        }
+        bench.turn();
+        bench.now = bench
+            .next()
+            .unwrap_or(end)
+            .max(bench.now + Nanos(1))
+            .min(end);
+    }
+    bench.answered_of[VMS - 1] - before
+}
+
+#[test]
+fn background_alone_has_what_the_host_is_entitled_to_beside_silent_hosts() {
+    let mut bench = Bench::new();
+    let competing = |number| PeerShare {
+        number,
+        weight: 100.0,
+        scale: 1.0,
+        ..PeerShare::IDLE
+    };
+    bench
+        .engine
+        .device_mut()
+        .set_host_weight(Nanos::ZERO, HostWeight::AtMost(300.0));
+    // Two hosts are silent: the background has 300 of 1,200.
+    bench.engine.device_mut().assume_peer(Nanos::ZERO, 1, 800.0);
+    bench.engine.device_mut().assume_peer(Nanos::ZERO, 2, 100.0);
+    served_in_background(&mut bench, 1);
+    let part = served_in_background(&mut bench, 4) as f64 / 20_000.0;
+    assert!((0.22..0.28).contains(&part), "{part}");
+    // One of them is heard, and has VMs that compete: they go before any background.
+    bench.engine.handle_peer(bench.now, 1, &competing(1));
+    served_in_background(&mut bench, 1);
+    let served = served_in_background(&mut bench, 4);
+    assert!((7..=9).contains(&served), "{served}");
+    // Its VMs are idle again: beside the silent one, 300 of 400.
+    let idle = PeerShare {
+        weight: 0.0,
+        ..competing(2)
+    };
+    bench.engine.handle_peer(bench.now, 1, &idle);
+    served_in_background(&mut bench, 1);
+    let part = served_in_background(&mut bench, 4) as f64 / 20_000.0;
+    assert!((0.70..0.80).contains(&part), "{part}");
+}
+
+#[test]
+fn background_alone_is_free_once_the_last_host_that_competed_is_gone() {
+    let mut bench = Bench::new();
+    let last = PeerShare {
+        number: 1,
+        weight: 100.0,
+        scale: 1.0,
+        ..PeerShare::IDLE
+    };
+    // Its next report, that nothing competes any more, is lost.
+    bench.engine.handle_peer(Nanos::ZERO, 1, &last);
+    let served = served_in_background(&mut bench, 1);
+    assert!(served > 2_000, "{served}: free after 300 ms");
 }

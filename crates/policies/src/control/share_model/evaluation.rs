@@ -151,6 +151,8 @@ impl ShareModel {
         // A VM that returns is measured from the start, as one that was added.
         of_vm.scale = None;
         of_vm.inside = 0.0;
+        // Meanwhile the dispatcher may be told another part by a VM of the same group.
+        of_vm.group_part = 0;
         if self.host_part.is_none() {
             of_vm.allocated = Some(0);
             out.set(id, Knob::Allocation(0));
@@ -443,7 +445,13 @@ impl ShareModel {
             }
         }
         if self.claims.is_empty() {
-            host_part.set_idle(self.peers.compete(), out);
+            match self.peers.part_beside_silent(self.host_weight) {
+                Some(part) => {
+                    let most = self.peers.scale_max().unwrap_or(f64::INFINITY);
+                    host_part.set(part * self.feedback.scale().min(most), out);
+                }
+                None => host_part.set_idle(self.peers.compete(), out),
+            }
         } else {
             host_part.set(sums.time * self.feedback.scale(), out);
         }

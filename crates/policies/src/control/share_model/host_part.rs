@@ -13,7 +13,8 @@
 //!   guests may keep no more outstanding than that.
 //! - *Credits ran out* if something waited in the period that the bound alone held back.
 //! - A host whose VMs do not compete has no part while VMs of other hosts compete: its background
-//!   processes have one I/O every 500 ms. While none does, it is unbounded.
+//!   processes have one I/O every 500 ms. While all hosts that compete are silent, they have the
+//!   part that this host is entitled to; while none competes, they are unbounded.
 
 use tidegate_base::device::DeviceTimeUse;
 use tidegate_core::roles::Knobs;

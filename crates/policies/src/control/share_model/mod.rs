@@ -258,11 +258,12 @@ impl ShareModel {
         }
     }
 
-    /// Has the part of a host without VMs that compete evaluated, for which no period ends, if it
-    /// depends on it whether VMs of other hosts compete.
-    fn peers_changed(&mut self, competed: bool) {
-        let evaluates = self.host_part.is_some() && self.listed.is_empty();
-        self.changed |= evaluates && self.peers.compete() != competed;
+    /// Returns what the part of a host without VMs that compete depends on: whether VMs of other
+    /// hosts do, and its part beside silent hosts. `None` for other hosts, whose periods end.
+    fn idle_inputs(&self) -> Option<(bool, Option<f64>)> {
+        let is_idle = self.host_part.is_some() && self.listed.is_empty();
+        let beside_silent = || self.peers.part_beside_silent(self.host_weight);
+        is_idle.then(|| (self.peers.compete(), beside_silent()))
     }
 
     fn begin_period(&mut self, view: &View) {
@@ -349,16 +350,20 @@ impl Controller for ShareModel {
             Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(view, vm),
             Event::VmRemoved(vm) => self.removed(vm),
             Event::Peer { host, share } => {
-                let (competed, scale) = (self.peers.compete(), self.feedback.scale());
+                let (inputs, scale) = (self.idle_inputs(), self.feedback.scale());
                 self.peers.take_message(view.now(), host, share, scale);
-                self.peers_changed(competed);
+                self.changed |= self.idle_inputs() != inputs;
             }
             Event::PeerSilent { host, weight } => {
-                let competed = self.peers.compete();
+                let inputs = self.idle_inputs();
                 self.peers.assume(host, weight, self.feedback.scale());
-                self.peers_changed(competed);
+                self.changed |= self.idle_inputs() != inputs;
             }
-            Event::HostWeight(weight) => self.host_weight = weight,
+            Event::HostWeight(weight) => {
+                let inputs = self.idle_inputs();
+                self.host_weight = weight;
+                self.changed |= self.idle_inputs() != inputs;
+            }
             Event::ProfileChanged => {
                 // The scale corrects the former profile, so it starts anew.
                 self.feedback = Feedback::NEW;
@@ -374,16 +379,22 @@ impl Controller for ShareModel {
         match (self.changed, self.listed.is_empty()) {
             (true, _) => Nanos::ZERO,
             (false, false) => self.ended_at + self.params.period,
+            // No period ends that would drop hosts from which no report came any more.
+            (false, true) if self.host_part.is_some() && self.host_weight == HostWeight::Sum => {
+                self.peers.first_dropped(self.params.period)
+            }
             (false, true) => Nanos::MAX,
         }
     }
 
     fn on_timer(&mut self, view: &View, out: &mut Knobs) {
         if self.ended_at + self.params.period <= view.now() && !self.listed.is_empty() {
-            self.period_ended(view, out);
-        } else {
-            self.evaluate(view, None, out);
+            return self.period_ended(view, out);
         }
+        if self.listed.is_empty() && self.host_weight == HostWeight::Sum {
+            self.peers.drop_silent(view.now(), self.params.period);
+        }
+        self.evaluate(view, None, out);
     }
 
     fn allocates(&self) -> bool {

@@ -23,6 +23,8 @@
 //! - A host may be known to be silent ([`Event::PeerSilent`](tidegate_core::roles::Event)). Its
 //!   entitled weight then competes until it is heard, and the scale is not raised above what it
 //!   was when the host was heard last. Otherwise the feedback would pass the silent host's part on.
+//! - A host whose VMs do not compete has the part that it is entitled to for its background, if all
+//!   competing hosts are known to be silent: what they are assumed to use does not include it.
 //! - A report that a later one overtook is dropped. One whose number is lower by more than
 //!   [`SILENT_PERIODS`] is of a restarted host, and counts.
 //! - Reports with figures that are not finite, or negative, are dropped: they would spoil every
@@ -34,7 +36,7 @@
 use super::feedback::Period;
 use super::strategy::Weights;
 use tidegate_base::time::Nanos;
-use tidegate_core::roles::{PeerGroup, PeerShare};
+use tidegate_core::roles::{HostWeight, PeerGroup, PeerShare};
 
 /// Periods of silence after which a host is taken to be gone.
 pub const SILENT_PERIODS: u64 = 10;
@@ -132,10 +134,33 @@ impl Peers {
         self.0.iter().any(|peer| peer.share.weight > 0.0)
     }
 
+    /// Returns the part of the device that this host is entitled to beside hosts that compete; `None`
+    /// if none does, if a host that was heard competes, or if this host's weight has no bound.
+    pub fn part_beside_silent(&self, own: HostWeight) -> Option<f64> {
+        let (HostWeight::AtMost(own) | HostWeight::Fixed(own)) = own else {
+            return None;
+        };
+        let mut competing = self.0.iter().filter(|peer| peer.share.weight > 0.0);
+        let others = competing.try_fold(0.0, |sum, peer| {
+            peer.is_silent.then_some(sum + peer.share.weight)
+        })?;
+        (own > 0.0 && others > 0.0).then(|| own / (own + others))
+    }
+
+    /// Returns the time at which [`Peers::drop_silent`] removes a host whose VMs compete;
+    /// [`Nanos::MAX`] without such a host.
+    pub fn first_dropped(&self, period: Nanos) -> Nanos {
+        let heard = (self.0.iter()).filter(|peer| !peer.is_silent && peer.share.weight > 0.0);
+        let first = heard.map(|peer| peer.heard).min();
+        first.map_or(Nanos::MAX, |heard| {
+            heard + longest_silence(period) + Nanos(1)
+        })
+    }
+
     /// Removes hosts that have been silent for more than [`SILENT_PERIODS`] periods of length
     /// `period`, except those whose weight is assumed.
     pub fn drop_silent(&mut self, now: Nanos, period: Nanos) {
-        let most = Nanos(period.0.saturating_mul(SILENT_PERIODS));
+        let most = longest_silence(period);
         self.0
             .retain(|peer| peer.is_silent || now.since(peer.heard) <= most);
     }
@@ -186,6 +211,11 @@ impl Peers {
         let towards = (hosts > 1.0).then_some(scale + SCALE_STEP * (mean - scale));
         (period, towards)
     }
+}
+
+/// Returns the time of silence after which a host is taken to be gone.
+fn longest_silence(period: Nanos) -> Nanos {
+    Nanos(period.0.saturating_mul(SILENT_PERIODS))
 }
 
 /// Returns `true` if all figures of a message are finite and not negative.

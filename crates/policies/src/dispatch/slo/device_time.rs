@@ -29,7 +29,7 @@ use tidegate_base::time::Nanos;
 const SAVED: Nanos = Nanos::from_millis(30);
 /// I/Os over which the mean of their costs moves.
 const MEAN_IOS: u64 = 16;
-/// Time in which promised I/Os are made up for at most.
+/// Time in which promised I/Os are made up for at most, and any I/O after the rate has changed.
 const OVERDRAFT: Nanos = Nanos::from_millis(300);
 /// Divisor of the rate for the part that I/Os by share have beside promises: as the share model
 /// leaves a VM an eighth of its part.
@@ -94,8 +94,14 @@ impl DeviceTime {
         self.settled_at = now;
         self.rate_ppm = rate_ppm.map(|rate| rate.min(RATE_MAX_PPM));
         self.queue_ios = queue_ios;
-        // At a lower rate less may have accumulated.
-        self.unused_fs = self.unused_fs.min(self.saved_fs());
+        // At a lower rate less may have accumulated, and less may be overdrawn.
+        let least = -self.amount_fs(OVERDRAFT);
+        self.unused_fs = self.unused_fs.min(self.saved_fs()).max(least);
+    }
+
+    /// Returns true if the host has a rate, because VMs compete on it or on others.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.rate_ppm.is_some()
     }
 
     /// Begins a time in which something waits. More than [`SAVED`] may have accumulated while
@@ -260,6 +266,14 @@ mod tests {
         assert_eq!(time.share_held_until(ms(10)), Some(ms(26)));
         time.charge(ms(10), MS_PS, ChargedAs::Promise);
         assert_eq!(time.used_up_until(ms(10)), Some(ms(312) + Nanos(1)));
+    }
+
+    #[test]
+    fn what_was_overdrawn_at_a_higher_rate_is_made_up_for_in_bounded_time() {
+        let mut time = half();
+        (0..1000).for_each(|_| time.charge(ms(10), MS_PS, ChargedAs::Promise));
+        time.set_rate(ms(10), Some(5_000), 1);
+        assert_eq!(time.used_up_until(ms(10)), Some(ms(310) + Nanos(1)));
     }
 
     #[test]

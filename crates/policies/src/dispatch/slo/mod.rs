@@ -416,7 +416,7 @@ impl Slo {
         let Some(slot) = self.shares.first_background().filter(|_| at <= now) else {
             return Err(at.min(self.background.window_end()));
         };
-        let max = if vms_wait || vms_in_flight > 0 {
+        let max = if vms_wait || vms_in_flight > 0 || self.is_bounded() {
             self.background_io_size
         } else {
             u32::MAX
@@ -642,7 +642,11 @@ impl Dispatcher for Slo {
             return false;
         }
         self.release(view);
-        let Some((_, slot)) = self.promises.first() else {
+        let mut earliest = self.promises.first();
+        if self.device_time.is_some() {
+            earliest = self.earliest_on_shared_device(view.now(), earliest);
+        }
+        let Some((_, slot)) = earliest else {
             return false;
         };
         let head = view.head(view.vm_at(slot));

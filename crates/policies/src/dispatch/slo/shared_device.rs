@@ -21,6 +21,12 @@ impl Slo {
         [earliest, by_share].into_iter().flatten().min()
     }
 
+    /// Returns true if VMs compete on any host that shares the device.
+    pub(super) fn is_bounded(&self) -> bool {
+        let time = self.device_time.as_ref();
+        time.is_some_and(|time| time.is_bounded())
+    }
+
     /// Returns whether I/Os by share wait because the host has used its part of the device.
     pub(super) fn is_share_held(&self, now: Nanos) -> bool {
         let time = self.device_time.as_ref();

@@ -329,19 +329,34 @@ impl Shares {
             let clock = self.classes[group.class as usize].clock;
             // Best-effort groups compete with VMs of level 4, whose factor is four quarters.
             group.flow.set_weight(4 * weight, clock);
-            let order = &mut self.classes[group.class as usize].order;
-            if order.contains(group.leader as usize) {
-                order.set(group.leader as usize, group.flow.tag);
-            }
+            self.reorder_group(index);
+        }
+    }
+
+    /// Gives a group of which something waits its place in the order by its tag.
+    fn reorder_group(&mut self, index: u32) {
+        let group = &self.groups[index as usize];
+        let order = &mut self.classes[group.class as usize].order;
+        if order.contains(group.leader as usize) {
+            order.set(group.leader as usize, group.flow.tag);
         }
     }
 
     /// Sets the part of the weight of a VM's group that counts on this host, in
-    /// [`Knob::GROUP_WHOLE`]ths; without effect on a VM without a group.
+    /// [`Knob::GROUP_WHOLE`]ths; without effect on a VM without a group. A lead of the group over
+    /// others changes with it, as with another weight.
     pub(super) fn set_group_part(&mut self, vm: usize, part: u32) {
-        if let Some(group) = self.groups.get_mut(self.members[vm].group as usize) {
-            group.part = part.clamp(1, Knob::GROUP_WHOLE);
-        }
+        let index = self.members[vm].group;
+        let Some(group) = self.groups.get_mut(index as usize) else {
+            return;
+        };
+        let part = part.clamp(1, Knob::GROUP_WHOLE);
+        let clock = self.classes[group.class as usize].clock;
+        let tag = group.flow.tag.reweighed(clock, group.part, part);
+        let most = clock.plus(COUNTED_COST_MAX);
+        group.part = part;
+        group.flow.join(tag.min(most));
+        self.reorder_group(index);
     }
 
     /// Puts a VM into the order once something of it waits that may go. Its tag is raised to that
@@ -585,6 +600,33 @@ mod tests {
     fn a_class_below_has_a_turn_each_half_second() {
         let had = turns_by_class(10_000, Nanos::from_millis(1));
         assert_eq!(had, [9961, 20, 19]);
+    }
+
+    #[test]
+    fn a_group_whose_part_grows_has_its_share_at_once() {
+        let mut shares = Shares::with_capacity(2);
+        let grouped = Objective {
+            group: Some(Group {
+                name: "chunks".parse().expect("short"),
+                weight: 100,
+            }),
+            ..Objective::default()
+        };
+        shares.set_vm(Nanos::ZERO, 0, &grouped, false, true);
+        shares.set_vm(Nanos::ZERO, 1, &Objective::default(), false, true);
+        shares.activate(Nanos::ZERO, 0, 0, 0);
+        shares.activate(Nanos::ZERO, 1, 0, 0);
+        // A thousandth of the weight is here: one I/O of 1,000 puts it a million ahead.
+        shares.set_group_part(0, Knob::GROUP_WHOLE / 1000);
+        shares.charge(Nanos::ZERO, 0, 1000, None);
+        shares.set_group_part(0, Knob::GROUP_WHOLE);
+        let mut had = [0; 2];
+        for _ in 0..100 {
+            let vm = shares.first(Nanos::ZERO).expect("both wait");
+            shares.charge(Nanos::ZERO, vm, 1000, None);
+            had[vm] += 1;
+        }
+        assert!(had.iter().all(|had| (48..=52).contains(had)), "{had:?}");
     }
 
     #[test]
