@@ -324,7 +324,7 @@ impl<S: MemberSource> Member<S> {
                  `tidegate place host add`"
             );
         }
-        reconcile(&self.source, own);
+        reconcile(&self.source, &self.membership, own);
         let held = Held {
             registration,
             value,

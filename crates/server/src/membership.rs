@@ -10,9 +10,10 @@
 //!                             +---- registered, placements read +
 //! ```
 
+use std::collections::HashSet;
 use std::fmt;
 use std::mem::Discriminant;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -137,7 +138,7 @@ impl StartRefusal {
 }
 
 /// Running transfer that was started for a placer.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PlacedTransfer {
     /// Name of the VM, and of the transfer in the cluster.
     pub vm: String,
@@ -180,6 +181,21 @@ pub struct Membership {
     starts: mpsc::Sender<RecordedStart>,
     /// Receiver of `starts` until the control API has taken it.
     starts_receiver: Mutex<Option<mpsc::Receiver<RecordedStart>>>,
+    /// Running transfers whose placements tasks have etcd confirm.
+    confirming: Mutex<HashSet<PlacedTransfer>>,
+}
+
+/// Right to have etcd confirm the placement of a running transfer, one at a time for each.
+#[derive(Debug)]
+pub(crate) struct Confirmation {
+    membership: Arc<Membership>,
+    transfer: PlacedTransfer,
+}
+
+impl Drop for Confirmation {
+    fn drop(&mut self) {
+        self.membership.confirming().remove(&self.transfer);
+    }
 }
 
 #[derive(Debug)]
@@ -223,7 +239,33 @@ impl Membership {
             receiver: Mutex::new(Some(receiver)),
             starts,
             starts_receiver: Mutex::new(Some(starts_receiver)),
+            confirming: Mutex::default(),
         }
+    }
+
+    fn confirming(&self) -> MutexGuard<'_, HashSet<PlacedTransfer>> {
+        self.confirming
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the right to have the placement of a running transfer confirmed, until it is
+    /// dropped; `None` if another task has it.
+    pub(crate) fn begin_confirmation(
+        self: &Arc<Membership>,
+        transfer: &PlacedTransfer,
+    ) -> Option<Confirmation> {
+        let is_first = self.confirming().insert(transfer.clone());
+        is_first.then(|| Confirmation {
+            membership: self.clone(),
+            transfer: transfer.clone(),
+        })
+    }
+
+    /// Returns true if the placement of a running transfer is to be confirmed yet: the transfer is
+    /// cancelled if the placement has ended.
+    pub fn is_confirming(&self, transfer: &PlacedTransfer) -> bool {
+        self.confirming().contains(transfer)
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -388,7 +430,11 @@ impl Membership {
     /// # Errors
     /// As for [`check_start`](Membership::check_start), but a host that is drained is no error.
     /// After an error other than that the placement has ended it may be confirmed nevertheless.
-    pub async fn check_begun(&self, vm: &str, claim: &PlacementClaim) -> Result<(), StartRefusal> {
+    pub async fn confirm_begun(
+        &self,
+        vm: &str,
+        claim: &PlacementClaim,
+    ) -> Result<(), StartRefusal> {
         let checked = self.try_check(vm, claim, true).await;
         // Otherwise it is asked again, which refuses nothing.
         if checked.as_ref().is_err_and(|refusal| refusal.has_ended) {

@@ -2,19 +2,26 @@
 
 use std::sync::Arc;
 
-use tidegate_server::membership::PlacedTransfer;
+use tidegate_server::membership::{Membership, PlacedTransfer};
 use tokio::task;
 
 use super::MemberSource;
 use crate::store::member::OwnPlacements;
 
 /// Looks for transfers that were started for placers, still run, and are not placed here any more,
-/// and logs them. They are not cancelled: a guest may rely on one.
-pub(super) fn reconcile(source: &Arc<impl MemberSource>, own: OwnPlacements) {
-    let source = source.clone();
+/// and logs them. They are not cancelled: a guest may rely on one. Those whose placements are to be
+/// confirmed yet are left out.
+pub(super) fn reconcile(
+    source: &Arc<impl MemberSource>,
+    membership: &Arc<Membership>,
+    own: OwnPlacements,
+) {
+    let (source, membership) = (source.clone(), membership.clone());
     // An event loop may be slow to answer, and the registration does not wait for it.
     task::spawn(async move {
-        for PlacedTransfer { vm, .. } in unplaced(source.placed_transfers().await, &own) {
+        let unplaced = unplaced(source.placed_transfers().await, &own);
+        let known = unplaced.iter().filter(|it| !membership.is_confirming(it));
+        for PlacedTransfer { vm, .. } in known {
             tracing::warn!(
                 vm,
                 "transfer of a placer runs without a placement, which was ended while the host \

@@ -26,7 +26,7 @@ use super::handlers::in_time;
 use super::plane::Plane;
 use crate::command::VmSnapshot;
 use crate::feasibility;
-use crate::membership::{Membership, StartRefusal};
+use crate::membership::{Membership, PlacedTransfer, StartRefusal};
 use crate::transfer;
 
 /// Pause before a transfer that etcd has not confirmed is checked again; it doubles up to
@@ -35,8 +35,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between two checks of a transfer that has begun.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Second check of a placement, under way in a task of its own, because the client may hang up.
-pub(super) type SecondCheck = JoinHandle<ApiResult<()>>;
+/// Confirmation of a placement, under way in a task of its own, because the client may hang up.
+pub(super) type ConfirmationTask = JoinHandle<ApiResult<()>>;
 
 /// Placements that a daemon which has joined a cluster is asked to start.
 #[derive(Clone)]
@@ -108,25 +108,25 @@ impl<P: Plane> Placements<P> {
         Err(ApiError::new(StatusCode::CONFLICT, what, vm))
     }
 
-    /// Begins to check the placement of a transfer that has begun once more. The transfer is
+    /// Begins to confirm the placement of a transfer that has begun. The transfer is
     /// cancelled if its placement was ended meanwhile, and goes on if the host was drained.
-    pub(super) fn check_again(
+    pub(super) fn confirm(
         &self,
         vm: &str,
         claim: &PlacementClaim,
         now: &VmSnapshot,
-    ) -> SecondCheck {
+    ) -> ConfirmationTask {
         let running = now.transfers.running.map(|running| running.since);
         // Another one that runs now is the operator's.
         let begun = running
             .filter(|since| since.placed_ns == Some(claim.begun_ns))
             .map(|since| transfer::to_the_millisecond(since.begun));
-        self.spawn_check(vm, claim, begun)
+        self.spawn_confirmation(vm, claim, begun)
     }
 
-    /// Begins to check the placement of a transfer whose beginning was given up, as its event loop
+    /// Begins to confirm the placement of a transfer whose beginning was given up, as its event loop
     /// did not answer in time: it may begin later, and its placement is removed by then, or stands.
-    pub(super) fn check_late(
+    pub(super) fn confirm_late(
         &self,
         vm: &str,
         claim: &PlacementClaim,
@@ -137,18 +137,18 @@ impl<P: Plane> Placements<P> {
         if error.status == StatusCode::SERVICE_UNAVAILABLE {
             let begun = transfer::to_the_millisecond(at);
             let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
-            tokio::spawn(async move { own.check_late_beginning(&vm, &claim, begun).await });
+            tokio::spawn(async move { own.confirm_late_beginning(&vm, &claim, begun).await });
         }
     }
 
-    fn spawn_check(
+    fn spawn_confirmation(
         &self,
         vm: &str,
         claim: &PlacementClaim,
         begun: Option<Timestamp>,
-    ) -> SecondCheck {
+    ) -> ConfirmationTask {
         let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
-        tokio::spawn(async move { own.check_still_placed(&vm, &claim, begun).await })
+        tokio::spawn(async move { own.confirm_or_cancel(&vm, &claim, begun).await })
     }
 
     /// Cancels the transfer that began at a time if its placement was ended meanwhile. While etcd
@@ -156,19 +156,19 @@ impl<P: Plane> Placements<P> {
     ///
     /// # Errors
     /// 409 if the placement has ended.
-    async fn check_still_placed(
+    async fn confirm_or_cancel(
         &self,
         vm: &str,
         claim: &PlacementClaim,
         begun: Option<Timestamp>,
     ) -> ApiResult<()> {
-        let Err(refusal) = self.membership.check_begun(vm, claim).await else {
+        let Err(refusal) = self.membership.confirm_begun(vm, claim).await else {
             return Ok(());
         };
         match begun {
             Some(begun) if refusal.has_ended => {
                 let cancelled = self.cancel_unplaced(vm, begun, &refusal).await;
-                cancelled.inspect_err(|_| self.spawn_confirmation(vm, claim, begun))?;
+                cancelled.inspect_err(|_| self.retry_confirmation(vm, claim, begun))?;
             }
             Some(begun) => {
                 let why = &refusal.why;
@@ -176,7 +176,7 @@ impl<P: Plane> Placements<P> {
                     vm,
                     "a job runs whose placement is not confirmed: {why}; it is tried again"
                 );
-                self.spawn_confirmation(vm, claim, begun);
+                self.retry_confirmation(vm, claim, begun);
             }
             None => {}
         }
@@ -186,14 +186,25 @@ impl<P: Plane> Placements<P> {
         Ok(())
     }
 
-    fn spawn_confirmation(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
-        let (own, vm, claim) = (self.clone(), vm.to_owned(), claim.clone());
-        tokio::spawn(async move { own.confirm_later(&vm, &claim, begun).await });
+    /// Begins to confirm a placement, unless a task does that already: placers repeat their starts.
+    fn retry_confirmation(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
+        let transfer = PlacedTransfer {
+            vm: vm.to_owned(),
+            placed_ns: claim.begun_ns,
+        };
+        let Some(confirmation) = self.membership.begin_confirmation(&transfer) else {
+            return;
+        };
+        let (own, claim) = (self.clone(), claim.clone());
+        tokio::spawn(async move {
+            own.confirm_repeatedly(&transfer.vm, &claim, begun).await;
+            drop(confirmation);
+        });
     }
 
     /// Checks the placement of the transfer that began at a time until etcd answers, or the
     /// transfer does not run any more.
-    async fn confirm_later(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
+    async fn confirm_repeatedly(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
         let mut pause = FIRST_PAUSE;
         loop {
             sleep(pause).await;
@@ -204,7 +215,7 @@ impl<P: Plane> Placements<P> {
                 // The event loop has ended, and its transfers with it.
                 Err(_) => return,
             }
-            let Err(refusal) = self.membership.check_begun(vm, claim).await else {
+            let Err(refusal) = self.membership.confirm_begun(vm, claim).await else {
                 tracing::info!(vm, "the placement of a job that runs is confirmed");
                 return;
             };
@@ -229,7 +240,7 @@ impl<P: Plane> Placements<P> {
     }
 
     /// Waits until the event loop of a VM answers, and checks a transfer that has begun at a time.
-    async fn check_late_beginning(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
+    async fn confirm_late_beginning(&self, vm: &str, claim: &PlacementClaim, begun: Timestamp) {
         let Some(device) = self.api.plane.vm(vm).map(|vm| vm.device) else {
             return;
         };
@@ -245,7 +256,7 @@ impl<P: Plane> Placements<P> {
             // Before the start in etcd is deleted, as for one that begins in time.
             self.api.record_transfers(vm).await;
             // What it refuses is logged.
-            let _ = self.check_still_placed(vm, claim, Some(begun)).await;
+            let _ = self.confirm_or_cancel(vm, claim, Some(begun)).await;
         }
     }
 }

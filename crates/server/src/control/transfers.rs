@@ -12,7 +12,7 @@ use super::admit::Proposal;
 use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::path::Path;
-use super::placements::{Placements, SecondCheck};
+use super::placements::{ConfirmationTask, Placements};
 use super::plane::Plane;
 use super::view::{self, DisplayTime};
 use crate::command::VmSnapshot;
@@ -161,7 +161,7 @@ pub(super) async fn begin_transfer<P: Plane>(
     Ok(view)
 }
 
-/// Begins a transfer under the lock of changes. Returns the VM's transfers, and the second check of
+/// Begins a transfer under the lock of changes. Returns the VM's transfers, and the confirmation of
 /// a placement, which is under way.
 async fn begin_checked<P: Plane>(
     api: &Api<P>,
@@ -169,13 +169,13 @@ async fn begin_checked<P: Plane>(
     mut order: TransferOrder,
     placed: Option<&(Placements<P>, PlacementClaim)>,
     force: bool,
-) -> ApiResult<(VmTransfersView, Option<SecondCheck>)> {
+) -> ApiResult<(VmTransfersView, Option<ConfirmationTask>)> {
     // Checked first, because its error lists the VMs that exist.
     let before = api.vm_snapshot(vm).await?;
     if let Some((placements, claim)) = placed {
         if before.transfers.begun_placements.contains(claim.begun_ns) {
             // A start that is repeated because its answer was lost, or that etcd still has.
-            let check = placements.check_again(vm, claim, &before);
+            let check = placements.confirm(vm, claim, &before);
             return Ok((api.transfers(&before), Some(check)));
         }
         if let Due::At(due) = order.due
@@ -207,11 +207,11 @@ async fn begin_checked<P: Plane>(
     };
     let now = in_time(vm, begun).await;
     if let (Err(error), Some((placements, claim))) = (&now, placed) {
-        placements.check_late(vm, claim, error, at);
+        placements.confirm_late(vm, claim, error, at);
     }
     let now = now?;
     let not_kept = api.record_transfers(vm).await;
-    let check = placed.map(|(placements, claim)| placements.check_again(vm, claim, &now));
+    let check = placed.map(|(placements, claim)| placements.confirm(vm, claim, &now));
     let mut view = api.transfers(&now);
     if let Some((why, transfer)) = not_kept.zip(view.transfer.as_mut()) {
         let note = format!("a restart of the daemon would lose it: {why}");

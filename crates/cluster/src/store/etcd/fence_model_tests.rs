@@ -30,7 +30,7 @@ struct Rules {
     checks: bool,
     /// The daemon checks it once more after that, until etcd tells.
     checks_again: bool,
-    /// The second check deletes the recorded start in the transaction that finds the placement.
+    /// The confirmation deletes the recorded start in the transaction that finds the placement.
     confirms_at_once: bool,
     /// The daemon compares what its VMs have reserved with what the placement was decided on.
     compares_vms: bool,
@@ -147,7 +147,7 @@ enum Step {
     Check(usize),
     Begin(usize),
     CheckAgain(usize),
-    /// The second check is carried out, and its answer is lost.
+    /// The confirmation is carried out, and its answer is lost.
     CheckUnanswered(usize),
     /// The daemon deletes a recorded start on its own.
     Delete(usize),
@@ -314,7 +314,7 @@ impl Fence {
             _ => {}
         }
     }
-    /// Returns the placement that a second check confirms without that the daemon hears of it;
+    /// Returns the placement that is confirmed while the answer to the daemon is lost;
     /// `None`: it confirms none.
     fn unanswered(&self, world: &World, placer: usize) -> Option<u8> {
         let Placer::Begun { id } = world.placers[placer] else {

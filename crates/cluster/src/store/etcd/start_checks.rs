@@ -33,7 +33,7 @@ pub(crate) enum Checked {
     NotOurs,
 }
 
-/// Next step of the second check.
+/// Next step of the confirmation.
 pub(super) enum Confirmation {
     /// Nothing is to be deleted.
     Done(Checked),

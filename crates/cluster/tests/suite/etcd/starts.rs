@@ -94,7 +94,7 @@ fn a_recorded_start_is_carried_out_and_goes_with_it_or_with_its_placement() {
     assert_eq!((start.bytes, start.deadline.0), (600, 9_000_000_000));
     assert_eq!(start.claim, daemon.claim(6));
     until("the others are gone", || starts() == ["a/b/x", "a/x"]);
-    let begun = block_on(daemon.membership.check_begun("x", &daemon.claim(6)));
+    let begun = block_on(daemon.membership.confirm_begun("x", &daemon.claim(6)));
     assert_eq!(begun, Ok(()));
     start.reply.send(Ok(())).expect("awaited");
     until("its record is gone", || starts() == ["a/b/x"]);
@@ -154,7 +154,7 @@ fn a_start_is_confirmed_or_its_placement_removed_and_never_both() {
                 both.wait();
                 // Late in every second race, as a daemon that has to begin the transfer first.
                 (0..race % 2).for_each(|_| drop(snapshot(&store)));
-                block_on(daemon.membership.check_begun("x", &claim))
+                block_on(daemon.membership.confirm_begun("x", &claim))
             });
             both.wait();
             let gone = remove_unless_begun(&store, "x");
@@ -190,7 +190,7 @@ fn a_start_that_has_begun_is_confirmed_beside_reports_and_a_drained_host_and_aga
         let revision = snapshot(&store).revision;
         store.commit(revision, changes).expect("stored");
     };
-    let begun = || block_on(daemon.membership.check_begun("x", &daemon.claim(6)));
+    let begun = || block_on(daemon.membership.confirm_begun("x", &daemon.claim(6)));
     commit(&[to_start("x"), place("x", "a")]);
     // Progress is put on the placement, which stays that one.
     let Change::PutPlacement {

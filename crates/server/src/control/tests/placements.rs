@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::control::recorded_starts::follow_recorded_starts;
-use crate::membership::{HandedMembership, Membership, StartCheck, StartRefusal};
+use crate::membership::{HandedMembership, Membership, PlacedTransfer, StartCheck, StartRefusal};
 
 const JOB: &str = "/v1/vms/oltp/job";
 
@@ -199,6 +199,57 @@ async fn a_transfer_that_etcd_has_not_confirmed_is_checked_until_it_tells() {
     assert_eq!(made.load(Ordering::Relaxed), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_repeated_is_confirmed_by_one_task() {
+    let away = || Err(StartRefusal::at_present("etcd is away"));
+    // Three of the starts, and two of the task, which asks 1 s and 3 s after the first start.
+    let mut later = vec![away(), away(), away(), away()];
+    later.push(Ok(()));
+    let (plane, made) = joined_and_counted(later);
+    for _ in 0..3 {
+        let (status, begun) = ask(&plane, "PUT", JOB, &body("a", u64::MAX)).await;
+        assert_eq!(status, StatusCode::CREATED, "{begun}");
+    }
+    let membership = plane.membership.clone().expect("joined");
+    let transfer = PlacedTransfer {
+        vm: "oltp".to_owned(),
+        placed_ns: 7,
+    };
+    assert!(membership.is_confirming(&transfer));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(running(&plane));
+    assert_eq!(made.load(Ordering::Relaxed), 5);
+    assert!(!membership.is_confirming(&transfer));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_the_loop_carries_out_late_is_confirmed_and_one_that_it_refuses_is_not() {
+    let new = json!({ "device": "disk0", "disk": [{ "size": "1 GiB" }] }).to_string();
+    let own = json!({ "size": "3 GB", "deadline": "1 h" }).to_string();
+    let job = "/v1/vms/slow/job";
+    for has_job in [false, true] {
+        let (plane, made) = joined_and_counted(vec![Ok(())]);
+        let (status, _) = ask(&plane, "PUT", "/v1/vms/slow", &new).await;
+        assert_eq!(status, StatusCode::CREATED);
+        if has_job {
+            // The answer is late as well.
+            let _ = ask(&plane, "PUT", job, &own).await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        let (status, late) = ask(&plane, "PUT", job, &body("a", u64::MAX)).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{late}");
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let (_, shown) = ask(&plane, "GET", job, "").await;
+        let size = if has_job {
+            3_000_000_000_u64
+        } else {
+            1_000_000_000
+        };
+        assert_eq!(shown["job"]["size_bytes"], size, "{shown}");
+        assert_eq!(made.load(Ordering::Relaxed), usize::from(!has_job));
+    }
+}
+
 #[tokio::test]
 async fn a_placement_that_was_decided_before_a_vm_was_promised_more_is_refused() {
     let plane = joined(Vec::new());
@@ -223,20 +274,20 @@ fn joined_with_second(answer: oneshot::Receiver<Result<(), StartRefusal>>) -> Pr
     tokio::spawn(async move {
         let first = checks.recv().await.expect("the first check");
         let _ = first.reply.send(Ok(()));
-        let second = checks.recv().await.expect("the second check");
+        let second = checks.recv().await.expect("the confirmation");
         let _ = second.reply.send(answer.await.expect("an answer"));
     });
     plane
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_check_is_made_for_a_client_that_has_hung_up() {
+async fn a_placement_is_confirmed_for_a_client_that_has_hung_up() {
     let (answer, second) = oneshot::channel();
     let plane = joined_with_second(second);
     let begin = body("a", u64::MAX);
     let asked = ask(&plane, "PUT", JOB, &begin);
     let asked = tokio::time::timeout(Duration::from_secs(1), asked).await;
-    assert!(asked.is_err(), "answered before the second check");
+    assert!(asked.is_err(), "answered before the confirmation");
     assert!(running(&plane), "begun after the first check");
     answer
         .send(Err(StartRefusal::ended("it has ended")))
@@ -246,13 +297,13 @@ async fn the_second_check_is_made_for_a_client_that_has_hung_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_check_leaves_a_transfer_that_has_replaced_the_placed_one() {
+async fn confirmation_leaves_a_transfer_that_has_replaced_the_placed_one() {
     let (answer, second) = oneshot::channel();
     let plane = joined_with_second(second);
     let begin = body("a", u64::MAX);
     let asked = ask(&plane, "PUT", JOB, &begin);
     let asked = tokio::time::timeout(Duration::from_secs(1), asked).await;
-    assert!(asked.is_err(), "answered before the second check");
+    assert!(asked.is_err(), "answered before the confirmation");
     // Identities are times of the wall clock, to the millisecond.
     std::thread::sleep(Duration::from_millis(5));
     let own = json!({ "size": "3 GB", "deadline": "1 h" }).to_string();

@@ -49,6 +49,8 @@ pub(super) struct Pretended {
     pub(super) membership: Option<Arc<Membership>>,
     /// Number of snapshots that were asked for, of devices and of single VMs.
     asked: Arc<AtomicU32>,
+    /// Held by the loop of the VM `slow` while it begins a transfer.
+    slow_turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Pretended {
@@ -71,6 +73,7 @@ impl Pretended {
             history: None,
             membership: None,
             asked: Arc::default(),
+            slow_turn: Arc::default(),
         }
     }
 
@@ -314,6 +317,34 @@ impl Inventory for Pretended {
     }
 }
 
+impl Pretended {
+    fn begin_transfer_now(
+        &self,
+        vm: &str,
+        order: TransferOrder,
+        at: Timestamp,
+    ) -> Result<VmSnapshot, ControlError> {
+        let now = self.change(vm, |_| {});
+        if let Some(transfer) = now.transfers.running.filter(|_| !order.replace) {
+            let (vm, moved, bytes) = (vm.to_owned(), transfer.moved(), transfer.bytes());
+            return Err(CommandError::HasTransfer { vm, moved, bytes }.into());
+        }
+        let deadline = match order.due {
+            Due::In(span) => span,
+            Due::At(due) => between(at, due),
+            Due::Tolerance(_) => return Err(CommandError::Unmeasured.into()),
+        };
+        CommandError::check_transfer(&order, deadline)?;
+        let mut transfer = running_transfer(order.bytes, deadline, at);
+        transfer.since.placed_ns = order.placed_ns;
+        Ok(self.change(vm, |vm| {
+            vm.transfers.running = Some(transfer);
+            let placed_ns = order.placed_ns.iter();
+            placed_ns.for_each(|it| vm.transfers.begun_placements.add(*it));
+        }))
+    }
+}
+
 impl Loops for Pretended {
     async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
@@ -328,6 +359,8 @@ impl Loops for Pretended {
         if self.with(|devices| devices[device].name == "stuck") {
             std::future::pending::<()>().await;
         }
+        // A loop answers in the order in which it was asked.
+        drop(self.slow_turn.lock().await);
         Ok(self.with(|devices| devices[device].clone()))
     }
 
@@ -464,24 +497,19 @@ impl Loops for Pretended {
         order: TransferOrder,
         at: Timestamp,
     ) -> Result<VmSnapshot, ControlError> {
-        let now = self.change(vm, |_| {});
-        if let Some(transfer) = now.transfers.running.filter(|_| !order.replace) {
-            let (vm, moved, bytes) = (vm.to_owned(), transfer.moved(), transfer.bytes());
-            return Err(CommandError::HasTransfer { vm, moved, bytes }.into());
+        let (own, name) = (self.clone(), vm.to_owned());
+        if vm != "slow" {
+            return own.begin_transfer_now(vm, order, at);
         }
-        let deadline = match order.due {
-            Due::In(span) => span,
-            Due::At(due) => between(at, due),
-            Due::Tolerance(_) => return Err(CommandError::Unmeasured.into()),
-        };
-        CommandError::check_transfer(&order, deadline)?;
-        let mut transfer = running_transfer(order.bytes, deadline, at);
-        transfer.since.placed_ns = order.placed_ns;
-        Ok(self.change(vm, |vm| {
-            vm.transfers.running = Some(transfer);
-            let placed_ns = order.placed_ns.iter();
-            placed_ns.for_each(|it| vm.transfers.begun_placements.add(*it));
-        }))
+        let turn = self.slow_turn.clone().lock_owned().await;
+        // The loop takes the command also once its sender has given up.
+        let begun = tokio::spawn(async move {
+            tokio::time::sleep(ANSWER_TIMEOUT * 2).await;
+            let begun = own.begin_transfer_now(&name, order, at);
+            drop(turn);
+            begun
+        });
+        begun.await.expect("it does not panic")
     }
 
     async fn cancel_transfer(&self, vm: &str) -> Result<VmSnapshot, ControlError> {

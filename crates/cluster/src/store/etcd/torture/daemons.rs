@@ -239,7 +239,7 @@ impl DaemonModel {
     ///
     /// # Errors
     /// One has not, although its daemon runs and the host is not drained.
-    pub(super) fn check_begun(&self, to_start: &BTreeSet<Placed>) -> Result<(), String> {
+    pub(super) fn confirm_begun(&self, to_start: &BTreeSet<Placed>) -> Result<(), String> {
         let (etcd, hosts) = self.lock();
         let is_lost = |placed: &&Placed| {
             check(&etcd, placed) == Checked::Stands && !hosts.begun.contains(placed)

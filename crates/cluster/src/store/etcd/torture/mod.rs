@@ -347,7 +347,7 @@ impl<'a> Run<'a> {
         checker.check_told(&self.stored, &self.open_ended)?;
         drop(etcd);
         self.daemons.check()?;
-        self.daemons.check_begun(checker.to_start())
+        self.daemons.confirm_begun(checker.to_start())
     }
 }
 
