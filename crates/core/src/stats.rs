@@ -157,6 +157,14 @@ impl Default for Ledger {
 }
 
 impl Ledger {
+    /// Allocates the histograms, unless they are.
+    pub(crate) fn reserve(&mut self) {
+        let stats = &mut self.counted.get_mut().stats;
+        let times = stats.queue_time.iter_mut().chain(&mut stats.service_time);
+        times.for_each(Histogram::reserve);
+        stats.latency.reserve();
+    }
+
     /// Records an arrival. `count`: arrivals before; it is advanced.
     #[inline]
     pub(crate) fn arrived(&mut self, count: &mut u32, op: Op, addr: u64, len: u32) {
@@ -418,12 +426,14 @@ impl Totals {
         if latencies.count > u64::from(u32::MAX) - ANSWERS as u64 {
             return Totals::with_full_buckets(entries, [waits, services, latencies]);
         }
+        let (waits, services) = (waits.buckets_mut(), services.buckets_mut());
+        let latencies = latencies.buckets_mut();
         let mut longest = [Nanos::ZERO; 3];
         for answer in entries {
             let times = answer.times();
-            waits.buckets[bucket_of(times[0])] += 1;
-            services.buckets[bucket_of(times[1])] += 1;
-            latencies.buckets[bucket_of(times[2])] += 1;
+            waits[bucket_of(times[0])] += 1;
+            services[bucket_of(times[1])] += 1;
+            latencies[bucket_of(times[2])] += 1;
             for (longest, time) in longest.iter_mut().zip(times) {
                 *longest = (*longest).max(time);
             }

@@ -49,6 +49,8 @@ impl Engine {
         if self.view.queues.vms[vm as usize].life != Life::Live {
             return Err(EngineError::Unknown { what: "the VM" });
         }
+        // Requests follow, whose times are then counted without an allocation.
+        self.view.ledgers[vm as usize].reserve();
         Ok(self
             .directory
             .connect(disk.index, memory == PayloadMemory::Own))

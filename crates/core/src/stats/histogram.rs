@@ -12,11 +12,15 @@ const OCTAVES: u32 = 27;
 /// Buckets of a histogram.
 pub(super) const BUCKETS: usize = OCTAVES as usize * SUB_BUCKETS;
 
-/// Log-linear histogram of times, of fixed size: recording never allocates.
-#[derive(Clone, PartialEq, Eq)]
+/// Buckets of a histogram that has counted nothing.
+static NO_TIMES: [u32; BUCKETS] = [0; BUCKETS];
+
+/// Log-linear histogram of times, of fixed size. Only the first record allocates, because most VMs
+/// of a large host are idle.
+#[derive(Clone, Default)]
 pub struct Histogram {
-    /// Counts modulo 2^32.
-    pub(super) buckets: Box<[u32; BUCKETS]>,
+    /// Counts modulo 2^32; `None` until anything was counted.
+    buckets: Option<Box<[u32; BUCKETS]>>,
     /// Multiples of 2^32 in the counts; `None` until one reaches that.
     carries: Option<Box<[u32; BUCKETS]>>,
     pub(super) count: u64,
@@ -24,17 +28,15 @@ pub struct Histogram {
     max: Nanos,
 }
 
-impl Default for Histogram {
-    fn default() -> Self {
-        Histogram {
-            buckets: Box::new([0; BUCKETS]),
-            carries: None,
-            count: 0,
-            sum: Nanos::ZERO,
-            max: Nanos::ZERO,
-        }
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Self) -> bool {
+        (self.count, self.sum, self.max) == (other.count, other.sum, other.max)
+            && self.buckets() == other.buckets()
+            && self.carries == other.carries
     }
 }
+
+impl Eq for Histogram {}
 
 impl core::fmt::Debug for Histogram {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -47,6 +49,11 @@ impl core::fmt::Debug for Histogram {
 }
 
 impl Histogram {
+    /// Allocates the buckets, unless they are, for a caller whose records must not allocate.
+    pub fn reserve(&mut self) {
+        self.buckets_mut();
+    }
+
     /// Counts one time.
     pub fn record(&mut self, t: Nanos) {
         self.enter(bucket_of(t), 1);
@@ -55,8 +62,9 @@ impl Histogram {
 
     /// Adds `n` to a bucket, which may exceed 2^32.
     pub(super) fn enter(&mut self, bucket: usize, n: u64) {
-        let sum = u64::from(self.buckets[bucket]) + n;
-        self.buckets[bucket] = sum as u32;
+        let word = &mut self.buckets_mut()[bucket];
+        let sum = u64::from(*word) + n;
+        *word = sum as u32;
         let carry = (sum >> 32) as u32;
         if carry > 0 {
             let carries = self.carries.get_or_insert_with(|| Box::new([0; BUCKETS]));
@@ -64,7 +72,13 @@ impl Histogram {
         }
     }
 
-    /// Adds to the totals the `count` times that were entered in [`Histogram::buckets`] directly.
+    /// Returns the counts of all buckets modulo 2^32, to be raised.
+    #[inline]
+    pub(super) fn buckets_mut(&mut self) -> &mut [u32; BUCKETS] {
+        self.buckets.get_or_insert_with(empty_buckets)
+    }
+
+    /// Adds to the totals the `count` times that were entered in [`Histogram::buckets_mut`] directly.
     #[inline]
     pub(super) fn add_totals(&mut self, count: u64, sum: Nanos, max: Nanos) {
         self.max = self.max.max(max);
@@ -75,7 +89,10 @@ impl Histogram {
     /// Counts the times of another histogram as well.
     pub fn add(&mut self, other: &Histogram) {
         for bucket in 0..BUCKETS {
-            self.enter(bucket, other.in_bucket(bucket));
+            let n = other.in_bucket(bucket);
+            if n > 0 {
+                self.enter(bucket, n);
+            }
         }
         self.count += other.count;
         self.sum += other.sum;
@@ -84,7 +101,9 @@ impl Histogram {
 
     /// Removes all times and keeps the memory.
     pub fn clear(&mut self) {
-        self.buckets.fill(0);
+        if let Some(buckets) = &mut self.buckets {
+            buckets.fill(0);
+        }
         self.carries = None;
         (self.count, self.sum, self.max) = (0, Nanos::ZERO, Nanos::ZERO);
     }
@@ -129,12 +148,12 @@ impl Histogram {
     /// Returns the counts of all buckets modulo 2^32. The first 16 divide the octave from 1024 ns
     /// on, and so on; the first also counts all shorter times, the last all longer ones.
     pub fn buckets(&self) -> &[u32] {
-        &*self.buckets
+        self.buckets.as_deref().unwrap_or(&NO_TIMES)
     }
 
     fn in_bucket(&self, bucket: usize) -> u64 {
         let carry = self.carries.as_ref().map_or(0, |carries| carries[bucket]);
-        u64::from(carry) << 32 | u64::from(self.buckets[bucket])
+        u64::from(carry) << 32 | u64::from(self.buckets()[bucket])
     }
 
     /// Returns the buckets that are not empty, in order: exclusive upper bound and count.
@@ -143,6 +162,12 @@ impl Histogram {
         let used = all.filter(|(_, n)| *n > 0);
         used.map(|(bucket, n)| (upper_bound(bucket), n))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn empty_buckets() -> Box<[u32; BUCKETS]> {
+    Box::new([0; BUCKETS])
 }
 
 /// Bucket in which a time is counted.
@@ -187,5 +212,7 @@ mod tests {
         );
         twice.clear();
         assert_eq!(twice, Histogram::default());
+        assert_eq!(Histogram::default().quantile(0.99), Nanos::ZERO);
+        assert_eq!(Histogram::default().iter().count(), 0);
     }
 }

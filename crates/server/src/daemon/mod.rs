@@ -427,6 +427,8 @@ impl Daemon {
             exchange.begin();
         }
         let mut accepting = self.accept();
+        // What reading the configuration took is needed no more.
+        self.handle.shared().disks.schedule_trim();
         self.begin_reports(&mut accepting);
         let mut snapshots = Snapshots::new(self.handle.shared());
         let gone = EndedLoops::default();

@@ -15,6 +15,7 @@ mod submission;
 use std::time::Instant;
 
 use tidegate_core::objective::Objective;
+use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 
 use super::despite_panics::for_each_despite_panics;
@@ -191,6 +192,8 @@ impl Frontends {
             }
         };
         transport.bound_pause(longest_pause(ctx.objective(disk)));
+        let vm = &mut ctx.vms[ctx.device.disks[disk].vm];
+        vm.reply_time.iter_mut().for_each(Histogram::reserve);
         self.connections.insert(Connection {
             generation: connection_ref.generation,
             transport,
