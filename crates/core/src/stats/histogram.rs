@@ -78,7 +78,8 @@ impl Histogram {
         self.buckets.get_or_insert_with(empty_buckets)
     }
 
-    /// Adds to the totals the `count` times that were entered in [`Histogram::buckets_mut`] directly.
+    /// Adds to the totals the `count` times that were entered in [`Histogram::buckets_mut`]
+    /// directly.
     #[inline]
     pub(super) fn add_totals(&mut self, count: u64, sum: Nanos, max: Nanos) {
         self.max = self.max.max(max);

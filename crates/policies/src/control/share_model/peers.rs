@@ -134,8 +134,9 @@ impl Peers {
         self.0.iter().any(|peer| peer.share.weight > 0.0)
     }
 
-    /// Returns the part of the device that this host is entitled to beside hosts that compete; `None`
-    /// if none does, if a host that was heard competes, or if this host's weight has no bound.
+    /// Returns the part of the device that this host is entitled to beside hosts that compete;
+    /// `None` if none does, if a host that was heard competes, or if this host's weight has no
+    /// bound.
     pub fn part_beside_silent(&self, own: HostWeight) -> Option<f64> {
         let (HostWeight::AtMost(own) | HostWeight::Fixed(own)) = own else {
             return None;
