@@ -17,6 +17,10 @@ use crate::disk_file_monitor::Watched;
 use crate::ring::{Completion, Ring};
 
 /// Backing of a disk, by kind.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "calls of files go through no pointer, and there is one for each disk"
+)]
 #[derive(Debug)]
 pub(crate) enum AnyBacking {
     /// Bytes in memory.
