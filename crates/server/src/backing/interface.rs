@@ -12,8 +12,8 @@
 //! works on what its [`Port`] lends it and knows neither engine nor VMs nor the device's model, so
 //! that fault rules, emulated devices and hung disks are the same for all of them.
 //!
-//! Calls are dispatched by an enumeration, [`AnyBacking`](super::AnyBacking), not through a table of
-//! functions.
+//! Calls are dispatched by an enumeration, [`AnyBacking`](super::AnyBacking), not through a table
+//! of functions.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

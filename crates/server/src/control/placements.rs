@@ -124,8 +124,9 @@ impl<P: Plane> Placements<P> {
         self.spawn_confirmation(vm, claim, begun)
     }
 
-    /// Begins to confirm the placement of a transfer whose beginning was given up, as its event loop
-    /// did not answer in time: it may begin later, and its placement is removed by then, or stands.
+    /// Begins to confirm the placement of a transfer whose beginning was given up, as its event
+    /// loop did not answer in time: it may begin later, and its placement is removed by then, or
+    /// stands.
     pub(super) fn confirm_late(
         &self,
         vm: &str,

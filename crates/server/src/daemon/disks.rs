@@ -21,8 +21,8 @@ use crate::frontend::Volume;
 use crate::listener::{ExportCatalogue, ExportList};
 use crate::ring::sys;
 
-/// Time between the start, or the removal of a VM, and returning free memory to the system; removals
-/// within it share one pass.
+/// Time between the start, or the removal of a VM, and returning free memory to the system;
+/// removals within it share one pass.
 const TRIM_DELAY: Duration = Duration::from_secs(1);
 
 /// Disks that were closed, whose files no other disk may use yet.
