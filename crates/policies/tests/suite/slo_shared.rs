@@ -467,7 +467,7 @@ fn background_alone_has_what_the_host_is_entitled_to_beside_silent_hosts() {
     served_in_background(&mut bench, 1);
     let served = served_in_background(&mut bench, 4);
     assert!((7..=9).contains(&served), "{served}");
-    // Its VMs are idle again: beside the silent one, 300 of 400.
+    // VMs of the heard host are idle again: beside the silent one, 300 of 400.
     let idle = PeerShare {
         weight: 0.0,
         ..competing(2)
@@ -487,7 +487,7 @@ fn background_alone_is_free_once_the_last_host_that_competed_is_gone() {
         scale: 1.0,
         ..PeerShare::IDLE
     };
-    // Its next report, that nothing competes any more, is lost.
+    // The host's next report, that nothing competes any more, is lost.
     bench.engine.handle_peer(Nanos::ZERO, 1, &last);
     let served = served_in_background(&mut bench, 1);
     assert!(served > 2_000, "{served}: free after 300 ms");

@@ -427,7 +427,7 @@ impl Daemon {
             exchange.begin();
         }
         let mut accepting = self.accept();
-        // What reading the configuration took is needed no more.
+        // Memory that reading the configuration took is free by now.
         self.handle.shared().disks.schedule_trim();
         self.begin_reports(&mut accepting);
         let mut snapshots = Snapshots::new(self.handle.shared());
