@@ -50,7 +50,7 @@ impl Budget {
 /// each situation, such as those of the times at which schedules change objectives.
 ///
 /// Properties of requests that a promise leaves open are assumed as by [`evaluate`]: random, and
-/// all reads or all writes, whichever costs more.
+/// reads or writes, whichever cost more.
 ///
 /// # Panics
 /// If the depth of the device is 0.

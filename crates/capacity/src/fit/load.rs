@@ -30,7 +30,7 @@ pub struct Load {
     /// Size in bytes of the longest I/O by which the VM may delay others.
     pub longest: u32,
     /// Floor: requests that are due at a promised rate, in millionths per second. The largest of
-    /// reservation, target and deadline transfer; at most reads and writes together.
+    /// reservation, target and deadline transfer; at most the limit of reads and writes together.
     pub floor: u64,
     /// Requests inside the envelope of the latency bound, in millionths per second; `None`: no
     /// bound, or one that is best effort.
@@ -56,11 +56,7 @@ impl Load {
         let size = expects
             .size
             .unwrap_or_else(|| usual_size([floor_rates[0], floor_rates[1], &transfer]));
-        let share = expects
-            .reads
-            .unwrap_or_else(|| read_share_of_costlier_direction(costs, size));
-        let limit = &objective.limit;
-        let limit_total = at_most(&limit.total, size);
+        let limit_total = at_most(&objective.limit.total, size);
         let (mut floor, mut envelope) = (0, None);
         if !vm.background {
             // The transfer's bytes count towards the floors, and theirs towards it: the largest is
@@ -73,14 +69,11 @@ impl Load {
             envelope = inside.map(|inside| at_least(&inside.rate, size).min(limit_total));
         }
         let promised = floor.max(envelope.unwrap_or(0));
-        let part = |share: u32, limit: &Rate| {
-            let part = (promised * u128::from(share)).div_ceil(u128::from(THOUSAND));
-            u64::try_from(part.min(at_most(limit, size))).unwrap_or(u64::MAX)
-        };
         let saturated = |rate: u128| u64::try_from(rate).unwrap_or(u64::MAX);
+        let [reads, writes] = by_direction(promised, objective, costs, size).map(saturated);
         Load {
-            reads: part(share, &limit.read),
-            writes: part(THOUSAND - share, &limit.write),
+            reads,
+            writes,
             floor: saturated(floor),
             envelope: envelope.map(saturated),
             // A rate without a burst still has the one request that is due.
@@ -128,14 +121,33 @@ fn has_no_floor(objective: &Objective) -> bool {
     objective.reservation.is_none() && objective.target.is_none()
 }
 
-/// Thousandths of reads if all requests go in the costlier direction: 1000 or 0.
-fn read_share_of_costlier_direction(costs: &Costs<'_>, size: u32) -> u32 {
+/// Reads and writes at most, of `promised` requests of a size; all in millionths per second.
+///
+/// An objective that does not say in which direction its requests go promises them in either. Then
+/// as many as the limit of the costlier direction permits go in that one, and the rest in the
+/// other: a limit of writes takes back no promise of reads.
+fn by_direction(promised: u128, objective: &Objective, costs: &Costs<'_>, size: u32) -> [u128; 2] {
+    let limit = &objective.limit;
+    let limits = [&limit.read, &limit.write].map(|limit| at_most(limit, size));
+    let part = |share: u32| (promised * u128::from(share)).div_ceil(u128::from(THOUSAND));
+    let [reads, writes] = match objective.expects.reads {
+        Some(share) => [part(share), part(THOUSAND - share)],
+        None if writes_cost_more(costs, size) => {
+            let writes = promised.min(limits[Direction::Write as usize]);
+            [promised - writes, writes]
+        }
+        None => {
+            let reads = promised.min(limits[Direction::Read as usize]);
+            [reads, promised - reads]
+        }
+    };
+    [reads.min(limits[0]), writes.min(limits[1])]
+}
+
+/// Returns true if random writes of a size take more device time than reads.
+fn writes_cost_more(costs: &Costs<'_>, size: u32) -> bool {
     let time = |direction| costs.time_ps(direction, Access::Random, size);
-    if time(Direction::Write) > time(Direction::Read) {
-        0
-    } else {
-        THOUSAND
-    }
+    time(Direction::Write) > time(Direction::Read)
 }
 
 /// Longest I/O of a VM in bytes: the device's largest if its size is not known; at least the merge

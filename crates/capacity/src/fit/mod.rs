@@ -24,8 +24,8 @@
 //! Properties of requests that a VM's objective leaves out
 //! ([`ExpectedWorkload`](tidegate_base::expected_workload::ExpectedWorkload)) are assumed: random;
 //! of the size at which their rate is counted (4 KiB if an IOPS rate names none, 128 KiB for a
-//! bandwidth, the quotient of both where there are both); all reads or all writes, whichever costs
-//! more.
+//! bandwidth, the quotient of both where there are both); reads or writes, whichever cost more, and
+//! beyond the limit of that direction the other.
 //!
 //! ```
 //! use tidegate_capacity::fit::{Assumed, Device, Queueing, PlannedVm, evaluate};

@@ -1,6 +1,8 @@
 //! Tests of device time, latency bounds, queue depth and nearest objectives. "The paper" is vFair
 //! (Lu et al., SoCC 2015).
 
+mod by_direction;
+
 use super::*;
 use crate::profile::{Access, BesideWrites, Curve, DepthPoint, Direction};
 use tidegate_base::expected_workload::ExpectedWorkload;
@@ -122,31 +124,15 @@ fn rates_are_requests_of_the_expected_size() {
         ..reserve(normal)
     };
     assert_eq!(requests_and_size(limited).0, 50_000_000);
-    let no_reads = Objective {
+    // Without `expects.reads` a limit of reads leaves all requests to be writes.
+    let few_reads = Objective {
         limit: Limit {
             read: Rate::iops(10),
             ..Limit::NONE
         },
         ..reserve(normal)
     };
-    assert_eq!(requests_and_size(no_reads).0, 10_000_000);
-}
-
-#[test]
-fn unknown_direction_counts_as_the_dearer_one() {
-    let slow_writes = Profile::new(
-        [flat(1000.0), flat(1000.0)],
-        Some([flat(500.0), flat(500.0)]),
-        Vec::new(),
-        Vec::new(),
-    );
-    let objective = Objective {
-        reservation: Rate::iops(100),
-        ..Objective::default()
-    };
-    let need = fit(&slow_writes, &[objective], Streams::Blended).needs[0];
-    assert_eq!((need.load.reads, need.load.writes), (0, 100_000_000));
-    assert_eq!(need.time_ps, SECOND_PS / 5);
+    assert_eq!(requests_and_size(few_reads).0, 100_000_000);
 }
 
 fn mixes() -> Profile {
