@@ -44,6 +44,17 @@ impl TransferOrder {
         };
         transfer.required_bytes_per_s(Nanos::ZERO)
     }
+
+    /// Returns the time that the transfer takes at a rate in bytes per second; [`Nanos::MAX`] at 0.
+    pub fn takes(&self, bytes_per_s: u64) -> Nanos {
+        let transfer = Transfer {
+            bytes: self.bytes,
+            begun: Nanos::ZERO,
+            deadline: Nanos::MAX,
+            moved: 0,
+        };
+        transfer.latency(bytes_per_s)
+    }
 }
 
 /// Deadline of a transfer.
@@ -56,6 +67,18 @@ pub enum Due {
     /// Time that the device needs for the transfer beside its present VMs, and a tolerance on top
     /// of it in thousandths: equations 4.1 and 4.2 of PriDyn's thesis.
     Tolerance(u64),
+}
+
+impl Due {
+    /// Returns the time from `now` to the deadline, 0 if it has passed; `None` for a tolerance,
+    /// whose deadline follows from the device's speed, which only its event loop knows.
+    pub fn span(&self, now: Timestamp) -> Option<Nanos> {
+        match *self {
+            Due::In(span) => Some(span),
+            Due::At(due) => Some(between(now, due)),
+            Due::Tolerance(_) => None,
+        }
+    }
 }
 
 /// Wall-clock part of a running transfer, which the engine does not know.

@@ -15,6 +15,7 @@ use super::error::{ApiError, ApiResult};
 use super::handlers::ok;
 use super::plane::Plane;
 use super::schedule::Clock;
+use super::transfer_rates::{TransferRate, needed_at, transfer_rates};
 use crate::config::{DeviceConfig, VmConfig};
 use crate::daemon::DaemonHandle;
 use crate::feasibility;
@@ -31,9 +32,8 @@ pub(super) const REUSED_FOR: Duration = Duration::from_secs(1);
 struct Inputs {
     device: DeviceConfig,
     vms: Vec<VmConfig>,
-    /// Rates in bytes per second that running deadline transfers need, by VM; or the reason why
-    /// they are not known.
-    transfers: Result<Vec<(String, u64)>, String>,
+    /// Rates that running deadline transfers need, or the reason why they are not known.
+    transfers: Result<Vec<TransferRate>, String>,
 }
 
 /// `GET /v1/budget`
@@ -64,7 +64,10 @@ impl<P: Plane> Api<P> {
             // Without a profile the answer is known, and the event loop need not be asked.
             let transfers = match feasibility::device(&device) {
                 None => Ok(Vec::new()),
-                Some(_) => self.transfer_rates(index, &device.name).await,
+                Some(_) => {
+                    let snapshot = self.snapshot(index, &device.name).await;
+                    snapshot.map(|snapshot| transfer_rates(&snapshot))
+                }
             };
             // A loop that does not answer is a finding about its device, and none about others.
             let transfers = transfers.map_err(|error| error.body.error.what);
@@ -81,19 +84,6 @@ impl<P: Plane> Api<P> {
             let what = format!("the budget could not be computed: {error}");
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, what, "request")
         })
-    }
-
-    /// Returns the rates in bytes per second that a device's running transfers need.
-    async fn transfer_rates(&self, device: usize, name: &str) -> ApiResult<Vec<(String, u64)>> {
-        let snapshot = self.snapshot(device, name).await?;
-        let rates = snapshot.vms.iter().filter_map(|vm| {
-            let transfer = vm.transfers.running?.status.transfer;
-            Some((
-                vm.name.clone(),
-                transfer.required_bytes_per_s(snapshot.taken_at),
-            ))
-        });
-        Ok(rates.collect())
     }
 }
 
@@ -158,22 +148,23 @@ impl Inputs {
         )
     }
 
-    /// Returns the VMs with the objectives of now, among them the running transfers, and of each
-    /// time at which a schedule changes one. Times with the same objectives are one.
-    fn situations(&self, transfers: &[(String, u64)], now: Timestamp) -> Vec<Vec<PlannedVm<'_>>> {
-        let transfer = |vm: &VmConfig| {
-            let found = transfers.iter().find(|(name, _)| *name == vm.name);
-            found.map_or(0, |(_, rate)| *rate)
+    /// Returns the VMs with the objectives of now, and of each time at which a schedule changes
+    /// one, each with the transfers that run until then. Times with the same promises are one.
+    fn situations(&self, transfers: &[TransferRate], now: Timestamp) -> Vec<Vec<PlannedVm<'_>>> {
+        let at = |time: Option<Timestamp>| {
+            let planned = self.vms.iter().map(|vm| {
+                let objective = time.map_or(&vm.objective, |time| vm.promised_at(time));
+                PlannedVm {
+                    transfer: needed_at(transfers, &vm.name, time),
+                    ..feasibility::planned_vm_with(vm, objective)
+                }
+            });
+            planned.collect::<Vec<_>>()
         };
-        let at_present = self.vms.iter().map(|vm| PlannedVm {
-            transfer: transfer(vm),
-            ..feasibility::planned_vm(vm)
-        });
-        let mut all = vec![at_present.collect::<Vec<_>>()];
+        let mut all = vec![at(None)];
         let schedules = self.vms.iter().filter_map(|vm| vm.schedule.as_deref());
         for time in feasibility::schedule_changes(schedules, now) {
-            let then = |vm| feasibility::planned_vm_with(vm, VmConfig::promised_at(vm, time));
-            let then: Vec<PlannedVm<'_>> = self.vms.iter().map(then).collect();
+            let then = at(Some(time));
             if all.iter().all(|known| !is_same(known, &then)) {
                 all.push(then);
             }

@@ -284,7 +284,8 @@ pub(super) async fn set_objective<P: Plane>(
         let (config, _) = own.existing_vm(&vm).await?;
         let was = config.promised();
         let promised = config::schedule::merge(&was, &change)?;
-        own.admit(&vm, None, config.background, &promised, query)?;
+        own.admit(&vm, None, config.background, &promised, query)
+            .await?;
         let now = own
             .promise(&vm, promised.clone(), was.clone(), query)
             .await?;

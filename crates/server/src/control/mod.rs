@@ -43,6 +43,7 @@ mod sockets;
 mod tests;
 mod tls_clients;
 mod tokens;
+mod transfer_rates;
 mod transfers;
 pub mod view;
 mod vms_and_disks;

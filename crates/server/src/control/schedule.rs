@@ -241,6 +241,9 @@ impl<P: Plane> Api<P> {
         let proposal = Proposal {
             device: configs.get(vm.device)?,
             vms: &self.plane.vms_of(vm.device),
+            // The entry was admitted beside the transfers of that time, and later ones beside the
+            // entry. One that has fallen behind, or was forced, does not hold the entry back.
+            running: &[],
             vm: &vm.name,
             background: vm.background,
         };
@@ -336,7 +339,8 @@ impl<P: Plane> Api<P> {
             let (config, _) = api.existing_vm(&vm).await?;
             let before = config.promised();
             let after = config::schedule::merge(&before, &change(&before)?)?;
-            api.admit(&vm, None, config.background, &after, query)?;
+            api.admit(&vm, None, config.background, &after, query)
+                .await?;
             let snapshot = api.promise(&vm, after, before, query).await?;
             Ok(ok(&api.view(&snapshot)))
         })

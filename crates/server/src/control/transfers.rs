@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use jiff::Timestamp;
 use tidegate_api::cluster::PlacementClaim;
 use tidegate_api::query::TransferQuery;
 use tidegate_api::transfer::VmTransfersView;
@@ -14,11 +15,12 @@ use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::path::Path;
 use super::placements::{ConfirmationTask, Placements};
 use super::plane::Plane;
+use super::transfer_rates::{TransferRate, transfer_rates};
 use super::view::{self, DisplayTime};
 use crate::command::VmSnapshot;
 use crate::config;
 use crate::feasibility;
-use crate::transfer::{self, Due, TransferOrder};
+use crate::transfer::{Due, TransferOrder};
 
 /// Example of a body.
 pub(super) const TRANSFER: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
@@ -27,14 +29,21 @@ pub(super) const TRANSFER: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}
 struct FittingRate {
     /// Bytes per second.
     most: u64,
-    /// Running transfers on the device: VM and the bytes per second that its transfer needs.
-    running: Vec<(String, u64)>,
+    /// Running transfers on the device.
+    running: Vec<TransferRate>,
+    /// Time at which it was computed.
+    at: Timestamp,
 }
 
 impl FittingRate {
     /// Returns the promise that a transfer of a VM at `needs` bytes per second would break, in
     /// words; empty if it is not known.
-    fn broken_promise<P: Plane>(&self, api: &Api<P>, vm: &str, needs: u64) -> String {
+    fn broken_promise<P: Plane>(
+        &self,
+        api: &Api<P>,
+        (vm, order): (&str, &TransferOrder),
+        needs: u64,
+    ) -> String {
         let index = api.plane.vm(vm).map(|vm| vm.device);
         let configs = api.plane.device_configs();
         let Some((index, device)) = index.and_then(|at| Some((at, configs.get(at)?))) else {
@@ -43,10 +52,11 @@ impl FittingRate {
         let proposal = Proposal {
             device,
             vms: &api.plane.vms_of(index),
+            running: &self.running,
             vm,
             background: false,
         };
-        proposal.broken_by_transfer(needs, &self.running)
+        proposal.broken_by_transfer(order, needs, self.at)
     }
 }
 
@@ -64,7 +74,7 @@ impl<P: Plane> Api<P> {
     }
 
     /// Returns the maximum rate of a transfer of a VM so that it fits beside the objectives on its
-    /// device; `None` if its own rate fits, or nothing is known about the device.
+    /// device, until it ends; `None` if its own rate fits, or nothing is known about the device.
     async fn fitting_rate(
         &self,
         vm: &str,
@@ -79,30 +89,31 @@ impl<P: Plane> Api<P> {
         if feasibility::device(device).is_none() {
             return Ok(None);
         }
-        let snapshot = in_time(vm, self.plane.snapshot(index)).await?;
-        let running = snapshot.vms.iter().filter_map(|other| {
-            let transfer = other.transfers.running?.status.transfer;
-            Some((
-                other.name.clone(),
-                transfer.required_bytes_per_s(snapshot.taken_at),
-            ))
-        });
-        let running: Vec<_> = running.collect();
-        let needs = match order.due {
-            Due::In(span) => Some(span),
-            Due::At(due) => Some(transfer::between(self.clock.now(), due)),
-            // The deadline follows from the device's speed, which only its event loop knows.
-            Due::Tolerance(_) => None,
-        };
+        let running = self.running_transfers(index, vm).await?;
+        let at = self.clock.now();
         let proposal = Proposal {
             device,
             vms: &self.plane.vms_of(index),
+            running: &running,
             vm,
             background: false,
         };
-        let needs = needs.map(|span| order.needs(span));
-        let most = proposal.fitting_transfer(needs, &running);
-        Ok(most.map(|most| FittingRate { most, running }))
+        let most = proposal.fitting_transfer(order, at);
+        Ok(most.map(|most| FittingRate { most, running, at }))
+    }
+
+    /// Returns the rates that the running transfers of a device need. `vm` is the VM that a change
+    /// is about.
+    ///
+    /// # Errors
+    /// 503 if the event loop does not answer.
+    pub(super) async fn running_transfers(
+        &self,
+        device: usize,
+        vm: &str,
+    ) -> ApiResult<Vec<TransferRate>> {
+        let snapshot = in_time(vm, self.plane.snapshot(device)).await?;
+        Ok(transfer_rates(&snapshot))
     }
 
     /// Writes the transfers of the VM's device to the store. Returns the reason if that fails,
@@ -201,7 +212,9 @@ async fn begin_checked<P: Plane>(
         // The event loop knows what a transfer with a tolerance needs.
         let broken = |needs| {
             let fitting = fitting.as_ref();
-            fitting.map_or_else(String::new, |it| it.broken_promise(api, vm, needs))
+            fitting.map_or_else(String::new, |it| {
+                it.broken_promise(api, (vm, &order), needs)
+            })
         };
         begun.await.map_err(|error| error.naming_promise(broken))
     };

@@ -26,6 +26,7 @@ use crate::backing::memory;
 use crate::command::VmSnapshot;
 use crate::config::{self, DeviceKind, DiskConfig, Schedule, VmConfig};
 use crate::daemon::ControlError;
+use crate::feasibility;
 
 /// Example of a body.
 pub(super) const VM: &str =
@@ -119,9 +120,13 @@ impl<P: Plane> Api<P> {
         }
     }
 
-    /// Checks that an objective of a VM fits its device. `device` is the index of the device for a
-    /// VM that does not exist yet.
-    pub(super) fn admit(
+    /// Checks that an objective of a VM fits its device, beside all objectives and running deadline
+    /// transfers. `device` is the index of the device for a VM that does not exist yet.
+    ///
+    /// # Errors
+    /// 404 if there is no such VM, 409 if the objective does not fit, and 503 if the event loop
+    /// does not answer.
+    pub(super) async fn admit(
         &self,
         vm: &str,
         device: Option<usize>,
@@ -134,9 +139,15 @@ impl<P: Plane> Api<P> {
         let Some((index, config)) = device.and_then(|at| Some((at, configs.get(at)?))) else {
             return Err(ApiError::not_found("vm", vm, &[]));
         };
+        // Without a profile the answer is known, and the event loop need not be asked.
+        let running = match feasibility::device(config) {
+            Some(_) => self.running_transfers(index, vm).await?,
+            None => Vec::new(),
+        };
         let proposal = Proposal {
             device: config,
             vms: &self.plane.vms_of(index),
+            running: &running,
             vm,
             background,
         };
@@ -158,7 +169,8 @@ impl<P: Plane> Api<P> {
             return self.update_vm(vm, query).await;
         }
         let (device, background) = (vm.device, vm.background);
-        self.admit(&name, Some(device), background, &vm.promised(), query)?;
+        self.admit(&name, Some(device), background, &vm.promised(), query)
+            .await?;
         // The schedule decides on the objective with which the VM begins.
         vm.put_in_force(self.clock.now());
         let added = self.plane.add_vm(vm).await;
@@ -214,7 +226,8 @@ impl<P: Plane> Api<P> {
             self.persist_if_asked(&vm.name, query).await?;
             return Ok(ok(&self.view(&now)));
         }
-        self.admit(&vm.name, None, vm.background, &promised, query)?;
+        self.admit(&vm.name, None, vm.background, &promised, query)
+            .await?;
         let now = self.promise(&vm.name, promised, was, query).await?;
         Ok(ok(&self.view(&now)))
     }

@@ -1,6 +1,7 @@
 //! The API against a simulated daemon: answers, and that a refused request changes nothing.
 
 mod access;
+mod admission;
 mod budget;
 mod changes;
 mod confinement;
