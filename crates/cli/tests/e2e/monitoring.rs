@@ -12,7 +12,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::control::{tidegate, tidegate_json};
-use crate::daemon::{Backing, DEADLINE, Daemon, wait_for};
+use crate::daemon::{Backing, DEADLINE, Daemon, Scratch, wait_for};
 use crate::media::get;
 use crate::tool::{Running, arg, fio, have, json};
 
@@ -275,4 +275,68 @@ fn every_query_of_alerts_and_dashboard_is_evaluated_against_a_daemon() {
     };
     wait_for("the alert", || alert("TidegatePromiseMissed") == "firing");
     assert_eq!(alert("TidegateDown"), "inactive");
+    let parts = prometheus.query("count by (part) (tidegate_device_suspended_objectives)");
+    let parts = parts.iter().map(|found| found["metric"]["part"].as_str());
+    let parts: BTreeSet<_> = parts.map(|part| part.expect("a label")).collect();
+    let steps: BTreeSet<_> = STEPS.map(|(part, _)| part).into();
+    assert_eq!(parts, steps, "each part has an alert");
+}
+
+/// Parts of objectives in the order in which they are suspended, with the alert of each.
+const STEPS: [(&str, &str); 4] = [
+    ("background", "TidegateBackgroundSuspended"),
+    ("transfer", "TidegateTransfersSuspended"),
+    ("target", "TidegateTargetsSuspended"),
+    ("latency", "TidegateLatencyBoundsSuspended"),
+];
+
+#[test]
+fn each_step_in_which_promises_give_way_has_an_alert() {
+    if !have(&["promtool"]) {
+        return;
+    }
+    let rules = contrib().join("prometheus/tidegate.rules.yml");
+    let mut test = format!(
+        "rule_files: [ {rules:?} ]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n\
+         \x20 input_series:\n\
+         \x20 - {{ series: tidegate_build_info, values: '1x100' }}\n"
+    );
+    // One more step each ten minutes, and from the 50th on one less, in the opposite order.
+    for (step, (part, _)) in STEPS.iter().enumerate() {
+        let suspended = 10 * (step + 1)..90 - 10 * (step + 1);
+        let values = (0..=100).map(|minute| u32::from(suspended.contains(&minute)).to_string());
+        let values = values.collect::<Vec<_>>().join(" ");
+        test += &format!(
+            "  - series: 'tidegate_device_suspended_objectives{{device=\"d\",part=\"{part}\"}}'\n\
+             \x20   values: '{values}'\n"
+        );
+    }
+    test += "  promql_expr_test:\n";
+    // An alert stays for five minutes after its part has come back, at 53 and 83 minutes.
+    let firing = [
+        (9, 0),
+        (19, 1),
+        (29, 2),
+        (39, 3),
+        (49, 4),
+        (53, 4),
+        (59, 3),
+        (69, 2),
+        (79, 1),
+        (83, 1),
+        (89, 0),
+    ];
+    for (minute, steps) in firing {
+        test += &format!(
+            "  - expr: 'count by (alertname, part) (ALERTS{{alertstate=\"firing\"}})'\n\
+             \x20   eval_time: {minute}m\n    exp_samples:\n"
+        );
+        for (part, alert) in &STEPS[..steps] {
+            let labels = format!("alertname=\"{alert}\", part=\"{part}\"");
+            test += &format!("    - {{ labels: '{{{labels}}}', value: 1 }}\n");
+        }
+    }
+    let scratch = Scratch::new();
+    fs::write(scratch.join("steps.yml"), test).expect("the directory is ours");
+    Running::start(&scratch, "promtool", &["test", "rules", "steps.yml"]).succeed();
 }
