@@ -6,9 +6,11 @@ use tidegate_core::fit::{self, Assumed, PlannedVm};
 use tidegate_core::objective::Objective;
 
 mod disk_limits;
+mod near_limits;
 mod standing;
 
 pub use disk_limits::disk_limit_warnings;
+pub use near_limits::near_limit_warnings;
 pub use standing::standing_reservation;
 
 use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, Schedule, VmConfig};

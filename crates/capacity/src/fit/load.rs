@@ -117,7 +117,7 @@ pub(super) fn with_fixed_size(objective: Objective, size: u32) -> Objective {
 }
 
 /// Returns true if an objective promises no rate.
-fn has_no_floor(objective: &Objective) -> bool {
+pub(super) fn has_no_floor(objective: &Objective) -> bool {
     objective.reservation.is_none() && objective.target.is_none()
 }
 
@@ -164,13 +164,13 @@ fn longest(objective: &Objective, costs: &Costs<'_>, size: u32) -> u32 {
 }
 
 /// Requests of a size that satisfy a floor with both of its rates, in millionths per second.
-fn at_least(rate: &Rate, size: u32) -> u128 {
+pub(super) fn at_least(rate: &Rate, size: u32) -> u128 {
     let rates = requests_per_s(rate, size);
     rates.into_iter().flatten().max().unwrap_or(0)
 }
 
 /// Requests of a size that a limit permits, in millionths per second.
-fn at_most(rate: &Rate, size: u32) -> u128 {
+pub(super) fn at_most(rate: &Rate, size: u32) -> u128 {
     let rates = requests_per_s(rate, size);
     rates.into_iter().flatten().min().unwrap_or(u128::MAX)
 }

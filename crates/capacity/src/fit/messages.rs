@@ -15,7 +15,7 @@ pub(super) fn part(time_ps: u64) -> Thousandths {
 }
 
 /// Time as a user would write it: up to three decimals without trailing zeroes.
-fn time(duration: Nanos) -> String {
+pub(super) fn time(duration: Nanos) -> String {
     let text = duration.to_string();
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {

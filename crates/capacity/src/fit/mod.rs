@@ -57,6 +57,7 @@ mod latency;
 mod load;
 mod messages;
 mod mix;
+mod near_limit;
 mod nearest;
 #[cfg(test)]
 mod tests;
@@ -69,6 +70,7 @@ pub use self::blocking::Blocking;
 pub use budget::{Budget, LATENCY_PROBE_OPS, budget};
 pub use load::Load;
 pub use messages::{changed_parts, refusal};
+pub use near_limit::{NearLimit, near_limits};
 pub use nearest::{nearest, nearest_bounds, nearest_of_all};
 
 /// Picoseconds in a second: the device time of a second.

@@ -215,9 +215,24 @@ fn largest_where(max: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
 
 /// Rounds up to three significant digits.
 pub(super) fn rounded_up(time: Nanos) -> Nanos {
+    let rounded = rounded_up_number(time.0.into());
+    Nanos(u64::try_from(rounded).unwrap_or(u64::MAX))
+}
+
+/// Rounds a number up to three significant digits.
+pub(super) fn rounded_up_number(number: u128) -> u128 {
     let mut step = 1;
-    while time.0.div_ceil(step) > 999 {
+    while number.div_ceil(step) > 999 {
         step *= 10;
     }
-    Nanos(time.0.next_multiple_of(step))
+    number.div_ceil(step) * step
+}
+
+/// Rounds a number down to three significant digits.
+pub(super) fn rounded_down_number(number: u128) -> u128 {
+    let mut step = 1;
+    while number / step > 999 {
+        step *= 10;
+    }
+    number / step * step
 }

@@ -2,6 +2,7 @@
 //! (Lu et al., SoCC 2015).
 
 mod by_direction;
+mod near_limit;
 
 use super::*;
 use crate::profile::{Access, BesideWrites, Curve, DepthPoint, Direction};

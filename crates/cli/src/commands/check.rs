@@ -440,6 +440,10 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         &config.devices,
         &config.vms,
     ));
+    warnings.extend(feasibility::near_limit_warnings(
+        &config.devices,
+        &config.vms,
+    ));
     if out.is_json() {
         let vm = |vm: &'_ VmConfig| {
             let device = &config.devices[vm.device];

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tidegate_api::objective::ObjectiveView;
 use tidegate_config::objective;
-use tidegate_core::fit::{self, Assumed, Fit, Resource};
+use tidegate_core::fit::{self, Assumed, Fit, NearLimit, Resource};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_server::control::view;
@@ -106,6 +106,8 @@ struct Found {
     /// Reason why the promises do not fit; empty if they do.
     reason: String,
     nearest: Nearest,
+    /// Reservations and targets near a limit of their VM, where the policy enforces both.
+    near_limits: Vec<NearLimit>,
 }
 
 impl Found {
@@ -128,7 +130,14 @@ impl<'a> Plan<'a> {
         let found = site.device().map(|device| {
             let planned = site.planned();
             let fit = fit::evaluate(&device, &planned, assumed);
+            let enforces = site.scheduling.policy.enforces();
+            let near_limits = if enforces.limit && enforces.reservation {
+                fit::near_limits(&device, &planned)
+            } else {
+                Vec::new()
+            };
             Found {
+                near_limits,
                 reason: fit.reason(&planned),
                 nearest: Nearest::search(site, &device, &fit, assumed),
                 fit,
@@ -205,6 +214,17 @@ struct DeviceView<'a> {
     nearest_of_all: Option<AllLowered<'a>>,
     /// Tables with a `count`, each with the largest number of VMs that fits with all others.
     nearest_counts: Vec<Fewer<'a>>,
+    /// Reservations and targets that a limit of their VM may keep from being met.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    near_limits: Vec<NearLimitView<'a>>,
+}
+
+#[derive(Serialize)]
+struct NearLimitView<'a> {
+    vm: &'a str,
+    reason: String,
+    /// Changes that leave the rate.
+    instead: String,
 }
 
 #[derive(Serialize)]
@@ -319,6 +339,15 @@ impl<'a> DeviceView<'a> {
             nearest_counts: found.map_or_else(Vec::new, |found| {
                 let counts = found.nearest.counts.iter();
                 counts.map(|&(ref vm, count)| Fewer { vm, count }).collect()
+            }),
+            near_limits: found.map_or_else(Vec::new, |found| {
+                let near = found.near_limits.iter();
+                near.map(|near| NearLimitView {
+                    vm: &site.vms[near.vm].name,
+                    reason: near.reason(),
+                    instead: near.instead(),
+                })
+                .collect()
             }),
         }
     }

@@ -233,6 +233,11 @@ fn totals(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
         }
     }
     table.property("blocking", blocking_cell(found));
+    for near in &found.near_limits {
+        let name = &plan.site.vms[near.vm].name;
+        let text = format!("VM {name}: {}; {}", near.reason(), near.instead());
+        table.property("limit", Cell::from(text).tone(Tone::Warn));
+    }
     if fit.depth_bound < plan.site.scheduling.depth {
         let depth = format!(
             "{} for the latency bounds in the worst case; more while requests take less",
