@@ -3,6 +3,7 @@
 //! Each format has a reader, which makes [`Guest`]s of it: disks, limits, and [`Remark`]s about all
 //! that has no counterpart. The rest is the same for all formats.
 
+mod content;
 mod guest;
 mod libvirt;
 mod openstack;

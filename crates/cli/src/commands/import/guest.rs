@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use tidegate_core::objective::Objective;
 use tidegate_units::human::exact_bytes;
 
+use super::shown;
 use super::throttle::Throttle;
 use crate::configuration_text::{DiskText, TakenNames, VmText, comment, inline, string};
 use crate::shell;
@@ -66,8 +67,8 @@ pub(super) struct GuestDisk {
     pub(super) read_only: bool,
     /// Limits of this disk alone.
     pub(super) throttle: Throttle,
-    /// Throttle group that the disk is in.
-    pub(super) group: Option<String>,
+    /// Throttle groups that the disk is in: all of their limits count.
+    pub(super) groups: Vec<String>,
 }
 
 /// Names and paths that tables have already.
@@ -92,8 +93,21 @@ pub(super) struct Tables {
     pub(super) remarks: Vec<Remark>,
 }
 
-/// Throttle group of several disks, as a limit group.
+/// Limit of all throttle groups that have the same disks.
+struct SharedThrottle<'a> {
+    /// Names of the groups.
+    groups: Vec<&'a str>,
+    /// Indices of the disks.
+    disks: Vec<usize>,
+    throttle: Throttle,
+}
+
+/// Throttle groups of several disks, as a limit group.
 struct LimitGroup {
+    /// Names of the throttle groups.
+    groups: Vec<String>,
+    /// Indices of the disks whose `limit_group` it is.
+    disks: Vec<usize>,
     /// Name as `limit_group` has it.
     name: String,
     limit: Value,
@@ -121,18 +135,15 @@ impl Guest {
                 String::new()
             }
             disks => {
-                let by_name = self.limit_groups(taken, &mut remarks);
+                let shared = self.limit_groups(taken, &mut remarks);
                 let name = taken.names.take(&self.name);
-                let disks: Vec<_> = disks
-                    .iter()
-                    .map(|disk| self.disk(disk, &name, &by_name, taken, &mut remarks))
+                let disks: Vec<_> = (0..disks.len())
+                    .map(|index| self.disk(index, &name, &shared, taken, &mut remarks))
                     .collect();
-                for (group, made) in &by_name {
-                    let of_group = self.disks.iter().zip(&disks);
-                    let is_served = of_group
-                        .filter(|(disk, _)| disk.is_in(group))
-                        .any(|(_, text)| !text.is_comment);
-                    groups.push(uncommented_if(is_served, made.to_string()));
+                for group in &shared {
+                    let mut of_group = group.disks.iter().map(|index| &disks[*index]);
+                    let is_served = of_group.any(|text| !text.is_comment);
+                    groups.push(uncommented_if(is_served, group.to_string()));
                 }
                 let is_served = disks.iter().any(|disk| !disk.is_comment);
                 let vm = VmText {
@@ -154,34 +165,92 @@ impl Guest {
         }
     }
 
-    /// Returns the limit groups by the names of the throttle groups that they stand for: those of
-    /// several disks, with a limit.
-    fn limit_groups(
-        &self,
-        taken: &mut Taken,
-        remarks: &mut Vec<Remark>,
-    ) -> BTreeMap<&str, LimitGroup> {
-        let mut made = BTreeMap::new();
+    /// Returns the limits of throttle groups. Groups of the same disks are one limit.
+    fn shared_throttles(&self) -> Vec<SharedThrottle<'_>> {
+        let mut all: Vec<SharedThrottle<'_>> = Vec::new();
         for (group, throttle) in &self.groups {
-            let mut disks = self.disks.iter().filter(|disk| disk.is_in(group));
-            let (Some(first), Some(_)) = (disks.next(), disks.next()) else {
+            let disks = self.disks.iter().enumerate();
+            let disks: Vec<_> = disks
+                .filter(|(_, disk)| disk.groups.contains(group))
+                .map(|(index, _)| index)
+                .collect();
+            match all.iter_mut().find(|other| other.disks == disks) {
+                Some(same) => {
+                    same.groups.push(group);
+                    same.throttle.lower_to(throttle);
+                }
+                None => all.push(SharedThrottle {
+                    groups: vec![group],
+                    disks,
+                    throttle: throttle.clone(),
+                }),
+            }
+        }
+        all
+    }
+
+    /// Returns the limit groups: for each disk the first of its throttle groups that has a limit
+    /// and other disks.
+    fn limit_groups(&self, taken: &mut Taken, remarks: &mut Vec<Remark>) -> Vec<LimitGroup> {
+        let mut made = Vec::new();
+        for shared in self.shared_throttles() {
+            let [first, _, ..] = shared.disks[..] else {
                 continue;
             };
-            if let Some(limit) = limit(throttle, &first.place, remarks) {
-                let name = taken.groups.take(&format!("{}-{group}", self.name));
-                made.insert(group.as_str(), LimitGroup { name, limit });
+            let limit = limit(&shared.throttle, &self.disks[first].place, remarks);
+            made.extend(limit.map(|limit| LimitGroup {
+                groups: shared.groups.into_iter().map(str::to_owned).collect(),
+                disks: Vec::new(),
+                name: String::new(),
+                limit,
+            }));
+        }
+        for (index, disk) in self.disks.iter().enumerate() {
+            let has = |group: &String| made.iter().position(|made| made.groups.contains(group));
+            if let Some(first) = disk.groups.iter().find_map(has) {
+                made[first].disks.push(index);
             }
+        }
+        made.retain(|group| !group.disks.is_empty());
+        for group in &mut made {
+            let wish = format!("{}-{}", self.name, group.groups[0]);
+            group.name = taken.groups.take(&wish);
         }
         made
     }
 
-    /// Returns a disk's limits, with those of a throttle group that it has for itself.
-    fn own_limits(&self, disk: &GuestDisk) -> Throttle {
+    /// Returns a disk's limits, with those of all throttle groups that are not its limit group, of
+    /// which a disk has only one. Those of them that other disks are in get a remark.
+    fn own_limits(
+        &self,
+        index: usize,
+        limit_group: Option<&LimitGroup>,
+        remarks: &mut Vec<Remark>,
+    ) -> Throttle {
+        let disk = &self.disks[index];
+        let is_kept = |shared: &SharedThrottle<'_>| {
+            limit_group.is_some_and(|kept| kept.groups.iter().any(|it| it == shared.groups[0]))
+        };
         let mut own = disk.throttle.clone();
-        for (group, throttle) in &self.groups {
-            let disks = self.disks.iter().filter(|disk| disk.is_in(group));
-            if disk.is_in(group) && disks.count() == 1 {
-                own.lower_to(throttle);
+        for shared in self.shared_throttles() {
+            if !shared.disks.contains(&index) || is_kept(&shared) {
+                continue;
+            }
+            let is_shared = shared.disks.len() > 1;
+            // Figures that are no limit on their own must not spoil the disk's.
+            if is_shared && !shared.throttle.objective().0.contains_key("limit") {
+                continue;
+            }
+            own.lower_to(&shared.throttle);
+            if is_shared {
+                let group = shown(shared.groups[0]);
+                remarks.push(Remark {
+                    place: disk.place.clone(),
+                    what: format!(
+                        "in several groups with other disks: the limit of {group} counts for this \
+                         disk alone"
+                    ),
+                });
             }
         }
         own
@@ -192,7 +261,8 @@ impl Guest {
         let mut limits = self.limits.clone();
         let mut place = &self.place;
         if let [disk] = self.disks.as_slice() {
-            let mut own = self.own_limits(disk);
+            // Without other disks there is no limit group.
+            let mut own = self.own_limits(0, None, remarks);
             if !own.is_empty() {
                 place = &disk.place;
             }
@@ -214,12 +284,13 @@ impl Guest {
     /// Returns the table of a disk of the VM `name`: as a comment if it cannot be served.
     fn disk(
         &self,
-        disk: &GuestDisk,
+        index: usize,
         name: &str,
-        groups: &BTreeMap<&str, LimitGroup>,
+        limit_groups: &[LimitGroup],
         taken: &mut Taken,
         remarks: &mut Vec<Remark>,
     ) -> DiskText {
+        let disk = &self.disks[index];
         let mut remark = |what: String| {
             remarks.push(Remark {
                 place: disk.place.clone(),
@@ -229,6 +300,14 @@ impl Guest {
         let several = self.disks.len() > 1;
         let export = several.then(|| taken.names.take(&format!("{name}-{}", disk.label)));
         let mut text = disk.text(export);
+        if let Some(path) = &disk.path
+            && Path::new(path).is_relative()
+        {
+            remark(format!(
+                "{} is relative to the directory in which QEMU was started: write the whole path",
+                shown(path)
+            ));
+        }
         if disk.path.is_some() && !taken.paths.insert(disk.raw_path()) {
             text.is_comment = true;
             remark("has the file of an earlier disk, and a file is served once".to_owned());
@@ -238,11 +317,12 @@ impl Guest {
                 "a {format} image: convert it to raw, as its comment says"
             ));
         }
+        let group = limit_groups.iter().find(|it| it.disks.contains(&index));
         if several {
-            let own = limit(&self.own_limits(disk), &disk.place, remarks);
+            let own = self.own_limits(index, group, remarks);
+            let own = limit(&own, &disk.place, remarks);
             text.keys.extend(own.map(|own| ("limit", own)));
         }
-        let group = disk.group.as_deref().and_then(|group| groups.get(group));
         text.keys
             .extend(group.map(|group| ("limit_group", group.name.as_str().into())));
         text
@@ -258,10 +338,6 @@ impl fmt::Display for LimitGroup {
 }
 
 impl GuestDisk {
-    fn is_in(&self, group: &str) -> bool {
-        self.group.as_deref() == Some(group)
-    }
-
     /// Returns the path of the raw file: that of an image with another ending. Empty without one.
     fn raw_path(&self) -> String {
         let path = self.path.clone().unwrap_or_default();

@@ -6,6 +6,7 @@ use anyhow::Result;
 use roxmltree::{Document, Node};
 use tidegate_core::objective::Objective;
 
+use super::content::{OPTIONS_OF_QEMU, THROWN_AWAY, encrypted, part_of_file};
 use super::guest::{Guest, GuestDisk};
 use super::throttle::Throttle;
 use super::{Input, shown};
@@ -17,7 +18,30 @@ const OF_HYPERVISOR: [&str; 14] = [
     "driver", "target", "source", "auth", "acpi",
 ];
 /// Elements that are read elsewhere.
-const READ: [&str; 3] = ["iotune", "throttlefilters", "readonly"];
+const READ: [&str; 5] = [
+    "iotune",
+    "throttlefilters",
+    "readonly",
+    "encryption",
+    "transient",
+];
+/// Elements of a source that say how libvirt and QEMU open it, and change no byte of it.
+const OF_SOURCE: [&str; 14] = [
+    "address",
+    "auth",
+    "config",
+    "cookies",
+    "host",
+    "identity",
+    "initiator",
+    "knownHosts",
+    "privateData",
+    "readahead",
+    "reconnect",
+    "seclabel",
+    "ssl",
+    "timeout",
+];
 
 /// Reads a domain.
 ///
@@ -84,6 +108,9 @@ impl Reader<'_> {
         }
         if let Some(blkiotune) = child(domain, "blkiotune") {
             self.blkiotune(blkiotune, &mut guest);
+        }
+        if let Some(options) = child(domain, "commandline") {
+            guest.remark(self.place(options), OPTIONS_OF_QEMU);
         }
         let disks = child(domain, "devices");
         let disks = disks.iter().flat_map(|devices| elements(*devices));
@@ -199,11 +226,13 @@ impl Reader<'_> {
             Ok(path) => disk.path = Some(path),
             Err(what) => guest.remark(place, what),
         }
+        self.content(node, &mut disk, guest);
         let format = child(node, "driver").and_then(|driver| driver.attribute("type"));
         disk.format = format.filter(|format| *format != "raw").map(str::to_owned);
         if let Some(iotune) = child(node, "iotune") {
-            disk.group = self.limits(iotune, &mut disk.throttle, guest);
-            self.add_group(iotune, &mut disk, guest);
+            if let Some(group) = self.limits(iotune, &mut disk.throttle, guest) {
+                self.add_group(iotune, group, &mut disk, guest);
+            }
         }
         if let Some(filters) = child(node, "throttlefilters") {
             self.filters(filters, &mut disk, guest);
@@ -220,11 +249,45 @@ impl Reader<'_> {
         guest.disks.push(disk);
     }
 
+    /// Reads what makes the disk another one than the bytes of its file: such a disk has no path.
+    fn content(&self, node: Node<'_, '_>, disk: &mut GuestDisk, guest: &mut Guest) {
+        if let Some(transient) = child(node, "transient") {
+            guest.remark(self.place(transient), THROWN_AWAY);
+        }
+        let of_source = child(node, "source");
+        let of_source = of_source.iter().flat_map(|source| elements(*source));
+        // Before libvirt 3.9 `<encryption>` was beside `<source>`, and it still may be.
+        for element in of_source.chain(child(node, "encryption")) {
+            let what = match element.tag_name().name() {
+                "encryption" => {
+                    let format = element.attribute("format").unwrap_or("an unknown format");
+                    encrypted(format)
+                }
+                "slices" => {
+                    let slice = child(element, "slice");
+                    let figure = |key| slice.and_then(|slice| slice.attribute(key));
+                    part_of_file(figure("offset"), figure("size"))
+                }
+                name if OF_SOURCE.contains(&name) => continue,
+                _ => {
+                    guest.remark(self.place(element), "has no counterpart");
+                    continue;
+                }
+            };
+            disk.path = None;
+            guest.remark(self.place(element), what);
+        }
+    }
+
     /// Adds the limits of a disk's group to the guest. All disks of a group have the same.
-    fn add_group(&self, iotune: Node<'_, '_>, disk: &mut GuestDisk, guest: &mut Guest) {
-        let Some(group) = disk.group.clone() else {
-            return;
-        };
+    fn add_group(
+        &self,
+        iotune: Node<'_, '_>,
+        group: String,
+        disk: &mut GuestDisk,
+        guest: &mut Guest,
+    ) {
+        disk.groups.push(group.clone());
         let throttle = std::mem::take(&mut disk.throttle);
         match guest.groups.get(&group) {
             None => _ = guest.groups.insert(group, throttle),
@@ -239,23 +302,16 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads references to `<throttlegroups>`. Of several groups one is taken: disks that share
-    /// only some of their groups have no counterpart.
+    /// Reads references to `<throttlegroups>`.
     fn filters(&self, filters: Node<'_, '_>, disk: &mut GuestDisk, guest: &mut Guest) {
         for filter in elements(filters) {
             let group = filter.attribute("group").unwrap_or_default().to_owned();
-            let what = match (guest.groups.contains_key(&group), &disk.group) {
-                (false, _) => format!("there is no throttle group {}: left out", shown(&group)),
-                (true, Some(first)) => format!(
-                    "a disk in several throttle groups has no counterpart: only {} is taken",
-                    shown(first)
-                ),
-                (true, None) => {
-                    disk.group = Some(group);
-                    continue;
-                }
-            };
-            guest.remark(self.place(filter), what);
+            if guest.groups.contains_key(&group) {
+                disk.groups.push(group);
+            } else {
+                let what = format!("there is no throttle group {}: left out", shown(&group));
+                guest.remark(self.place(filter), what);
+            }
         }
     }
 }

@@ -15,15 +15,29 @@ use crate::args::OpenstackArgs;
 const GB: u64 = 1 << 30;
 /// Shares of a disk in VMware at the level `normal`.
 const NORMAL_SHARES: u32 = 1000;
-/// Endings of keys whose limit grows with the volume.
+/// Endings of keys whose limit grows with the volume, and of their bounds.
 const PER_GB: &str = "_per_gb";
 const PER_GB_MIN: &str = "_per_gb_min";
+const MAX: &str = "_max";
+/// Keys of a disk's shares in VMware.
+const SHARES_LEVEL: &str = "io_shares_level";
+const SHARES: &str = "io_shares_share";
+/// Level of shares that are a number.
+const CUSTOM: &str = "custom";
 
 /// Key with its value and place.
 struct Spec {
     key: String,
     value: String,
     place: String,
+}
+
+impl Spec {
+    /// Returns the key without the words that Nova has before it.
+    fn name(&self) -> &str {
+        let key = self.key.strip_prefix("quota:").unwrap_or(&self.key);
+        key.strip_prefix("disk_").unwrap_or(key)
+    }
 }
 
 /// Specs with what else their source says.
@@ -106,11 +120,11 @@ impl Specs {
         }
     }
 
-    fn guest(self, args: &OpenstackArgs) -> Guest {
+    fn guest(&self, args: &OpenstackArgs) -> Guest {
         let name = args
             .name
             .clone()
-            .or(self.name)
+            .or_else(|| self.name.clone())
             .unwrap_or_else(|| "flavor".to_owned());
         let mut guest = Guest {
             place: format!("specs of {}", shown(&name)),
@@ -129,7 +143,7 @@ impl Specs {
             guest.remark(guest.place.clone(), what);
         }
         for spec in &self.all {
-            if let Err(what) = set(spec, args.size, &mut disk, &mut guest) {
+            if let Err(what) = self.set(spec, args.size, &mut disk, &mut guest) {
                 guest.remark(&*spec.place, what);
             }
         }
@@ -148,92 +162,126 @@ impl Specs {
         guest.disks.push(disk);
         guest
     }
+
+    /// Returns the value of the last spec with a key, which is without `quota:` and `disk_`.
+    fn value(&self, key: &str) -> Option<&str> {
+        let mut with_key = self.all.iter().rev().filter(|spec| spec.name() == key);
+        with_key.next().map(|spec| spec.value.as_str())
+    }
+
+    /// Takes one key.
+    ///
+    /// # Errors
+    /// The reason why it has no counterpart.
+    fn set(
+        &self,
+        spec: &Spec,
+        size: Option<u64>,
+        disk: &mut GuestDisk,
+        guest: &mut Guest,
+    ) -> Result<(), String> {
+        let key = spec.name();
+        let throttle = &mut disk.throttle;
+        if let Some(base) = key.strip_suffix(PER_GB_MIN) {
+            return match (foreign_key(base), self.value(&format!("{base}{PER_GB}"))) {
+                // Taken with the limit that it is the minimum of.
+                (Some(_), Some(_)) => Ok(()),
+                (Some(_), None) => Err(format!(
+                    "left out: a minimum counts beside {base}{PER_GB} alone"
+                )),
+                (None, _) => Err("has no counterpart".to_owned()),
+            };
+        }
+        if let Some(base) = key.strip_suffix(PER_GB) {
+            return self.per_gb(base, &spec.value, size, disk);
+        }
+        // Beside a limit per GB Cinder takes this for its maximum, and not for a burst.
+        let per_gb = format!("{}{PER_GB}", key.strip_suffix(MAX).unwrap_or(key));
+        if self.value(&per_gb).is_some() {
+            return if key.ends_with(MAX) {
+                Ok(())
+            } else {
+                Err(format!("left out: {per_gb} counts in its place"))
+            };
+        }
+        match key {
+            "minIOPS" | "io_reservation" => {
+                throttle.set_rate("reservation", ForeignUnit::Iops, &spec.value)
+            }
+            "maxIOPS" | "io_limit" => {
+                throttle.set_rate("limit.total", ForeignUnit::Iops, &spec.value)
+            }
+            "burstIOPS" => throttle.set_rate("limit.burst.total", ForeignUnit::Iops, &spec.value),
+            SHARES_LEVEL => self.shares_level(&spec.value, guest),
+            SHARES => self.shares(&spec.value, guest),
+            _ => {
+                if throttle.set(key, &spec.value)? {
+                    Ok(())
+                } else {
+                    Err("has no counterpart".to_owned())
+                }
+            }
+        }
+    }
+
+    /// Takes the level of a disk's shares.
+    fn shares_level(&self, level: &str, guest: &mut Guest) -> Result<(), String> {
+        guest.weight = Some(match level {
+            "low" => Objective::DEFAULT_WEIGHT / 2,
+            "normal" => Objective::DEFAULT_WEIGHT,
+            "high" => Objective::DEFAULT_WEIGHT * 2,
+            CUSTOM if self.value(SHARES).is_some() => return Ok(()),
+            CUSTOM => return Err(format!("left out: {CUSTOM} needs {SHARES}")),
+            other => return Err(format!("{} is no level: left out", shown(other))),
+        });
+        Ok(())
+    }
+
+    /// Takes a disk's shares, which Nova hands on at the level `custom` alone.
+    fn shares(&self, shares: &str, guest: &mut Guest) -> Result<(), String> {
+        if self.value(SHARES_LEVEL) != Some(CUSTOM) {
+            return Err(format!(
+                "left out: shares count with {SHARES_LEVEL}={CUSTOM} alone"
+            ));
+        }
+        let number: u32 = shares.parse().map_err(|_| no_number(shares))?;
+        let part = u64::from(number) * u64::from(Objective::DEFAULT_WEIGHT);
+        let weight = part / u64::from(NORMAL_SHARES);
+        guest.weight = Some(weight.clamp(1, u64::from(Objective::MAX_WEIGHT)) as u32);
+        Ok(())
+    }
+
+    /// Takes a limit that grows with the size of the volume, within its minimum and its maximum,
+    /// of which the maximum is the stronger one.
+    fn per_gb(
+        &self,
+        base: &str,
+        value: &str,
+        size: Option<u64>,
+        disk: &mut GuestDisk,
+    ) -> Result<(), String> {
+        let Some(ForeignKey::Rate(place, unit)) = foreign_key(base) else {
+            return Err("has no counterpart".to_owned());
+        };
+        let Some(size) = size else {
+            return Err("a limit per GB: give the size of the volume with --size".to_owned());
+        };
+        let number = |text: &str| text.parse::<u64>().map_err(|_| no_number(text));
+        let bound = |ending| self.value(&format!("{base}{ending}")).map(number);
+        let limit = number(value)?.saturating_mul(size.div_ceil(GB));
+        let limit = limit.max(bound(PER_GB_MIN).transpose()?.unwrap_or(0));
+        let limit = limit.min(bound(MAX).transpose()?.unwrap_or(u64::MAX));
+        disk.throttle.set_rate(place, unit, &limit.to_string())
+    }
+}
+
+/// Returns the reason why a value is not taken.
+fn no_number(value: &str) -> String {
+    format!("{} is no number: left out", shown(value))
 }
 
 /// Returns the place of a key in a file, for messages.
 fn line_of(input: &Input, key: &str) -> String {
     let line = input.text.lines().position(|line| line.contains(key));
     input.line(line.unwrap_or_default())
-}
-
-/// Takes one key.
-///
-/// # Errors
-/// The reason why it has no counterpart.
-fn set(
-    spec: &Spec,
-    size: Option<u64>,
-    disk: &mut GuestDisk,
-    guest: &mut Guest,
-) -> Result<(), String> {
-    let key = spec.key.strip_prefix("quota:").unwrap_or(&spec.key);
-    let key = key.strip_prefix("disk_").unwrap_or(key);
-    if let Some(base) = key.strip_suffix(PER_GB_MIN) {
-        return Err(match foreign_key(base) {
-            Some(_) => "the minimum of a limit per GB has no counterpart: left out".to_owned(),
-            None => "has no counterpart".to_owned(),
-        });
-    }
-    if let Some(base) = key.strip_suffix(PER_GB) {
-        return per_gb(base, &spec.value, size, disk);
-    }
-    match key {
-        "minIOPS" => disk
-            .throttle
-            .set_rate("reservation", ForeignUnit::Iops, &spec.value),
-        "maxIOPS" | "io_limit" => {
-            disk.throttle
-                .set_rate("limit.total", ForeignUnit::Iops, &spec.value)
-        }
-        "burstIOPS" => disk
-            .throttle
-            .set_rate("limit.burst.total", ForeignUnit::Iops, &spec.value),
-        "io_reservation" => disk
-            .throttle
-            .set_rate("reservation", ForeignUnit::Iops, &spec.value),
-        "io_shares_level" => {
-            guest.weight = match spec.value.as_str() {
-                "low" => Some(Objective::DEFAULT_WEIGHT / 2),
-                "normal" => Some(Objective::DEFAULT_WEIGHT),
-                "high" => Some(Objective::DEFAULT_WEIGHT * 2),
-                "custom" => guest.weight,
-                other => return Err(format!("{} is no level: left out", shown(other))),
-            };
-            Ok(())
-        }
-        "io_shares_share" => {
-            let shares: Option<u32> = spec.value.parse().ok();
-            let weight = shares.map(|shares| {
-                let part = u64::from(shares) * u64::from(Objective::DEFAULT_WEIGHT);
-                let weight = part / u64::from(NORMAL_SHARES);
-                weight.clamp(1, u64::from(Objective::MAX_WEIGHT)) as u32
-            });
-            guest.weight = weight.or(guest.weight);
-            weight
-                .map(|_| ())
-                .ok_or_else(|| format!("{} is no number: left out", shown(&spec.value)))
-        }
-        _ => {
-            if disk.throttle.set(key, &spec.value)? {
-                Ok(())
-            } else {
-                Err("has no counterpart".to_owned())
-            }
-        }
-    }
-}
-
-/// Takes a limit that grows with the size of the volume.
-fn per_gb(base: &str, value: &str, size: Option<u64>, disk: &mut GuestDisk) -> Result<(), String> {
-    let Some(ForeignKey::Rate(place, unit)) = foreign_key(base) else {
-        return Err("has no counterpart".to_owned());
-    };
-    let Some(size) = size else {
-        return Err("a limit per GB: give the size of the volume with --size".to_owned());
-    };
-    let number: u64 = value
-        .parse()
-        .map_err(|_| format!("{} is no number: left out", shown(value)))?;
-    let limit = number.saturating_mul(size.div_ceil(GB));
-    disk.throttle.set_rate(place, unit, &limit.to_string())
 }

@@ -1,9 +1,8 @@
 //! VMs of Proxmox VE (`/etc/pve/qemu-server/VMID.conf`, qm.conf(5)).
 
-use std::path::Path;
-
 use anyhow::Result;
 
+use super::content::{OPTIONS_OF_QEMU, THROWN_AWAY, image_format};
 use super::guest::{Guest, GuestDisk};
 use super::options_list::{Pair, options};
 use super::proxmox_storage::Storages;
@@ -39,8 +38,6 @@ const OF_HYPERVISOR: [&str; 22] = [
     "format",
     "file",
 ];
-/// Endings of files whose content is no raw disk.
-const IMAGES: [&str; 4] = ["qcow2", "qcow", "vmdk", "qed"];
 
 /// Reads a VM. Snapshots behind the current state are left out.
 ///
@@ -70,10 +67,7 @@ pub(super) fn read(input: &Input, storages: &Storages) -> Result<Guest> {
         let place = format!("{} {key}", input.line(index));
         match key {
             "name" if !value.trim().is_empty() => value.trim().clone_into(&mut guest.name),
-            "args" => guest.remark(
-                place,
-                "options of QEMU: `tidegate import qemu` reads them where they have disks",
-            ),
+            "args" => guest.remark(place, OPTIONS_OF_QEMU),
             _ if is_numbered(key, &DISKS) => drive(key, value.trim(), place, storages, &mut guest),
             _ if is_numbered(key, &NOT_SERVED) => {
                 guest.remark(place, "stays with the hypervisor");
@@ -115,14 +109,7 @@ fn drive(key: &str, value: &str, place: String, storages: &Storages, guest: &mut
         Ok(path) => disk.path = Some(path),
         Err(what) => guest.remark(place.clone(), what),
     }
-    let ending = Path::new(&volume)
-        .extension()
-        .unwrap_or_default()
-        .to_string_lossy();
-    disk.format = IMAGES
-        .iter()
-        .find(|image| ending == **image)
-        .map(|&image| image.to_owned());
+    disk.format = image_format(&volume);
     for (option, value) in &all {
         match disk.throttle.set(option, value) {
             Ok(true) => {}
@@ -130,6 +117,11 @@ fn drive(key: &str, value: &str, place: String, storages: &Storages, guest: &mut
             Ok(false) if option == "ro" => disk.read_only = value == "1" || value == "on",
             Ok(false) if option == "format" => {
                 disk.format = Some(value.clone()).filter(|format| format != "raw");
+            }
+            Ok(false) if option == "snapshot" => {
+                if value == "1" || value == "on" {
+                    guest.remark(place.clone(), THROWN_AWAY);
+                }
             }
             Ok(false) if OF_HYPERVISOR.contains(&option.as_str()) => {}
             Ok(false) => {

@@ -17,8 +17,10 @@ zfspool: local-zfs
 /// Kind of a storage, with what its volumes' paths begin with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
-    /// Files in a directory.
+    /// Files in a directory for images.
     Directory(String),
+    /// Files in a directory for images on btrfs, each raw one in a subvolume of its own.
+    Subvolumes(String),
     /// Block devices in a directory.
     Devices(String),
     /// Neither files nor block devices of this host, with the name of the kind.
@@ -64,9 +66,15 @@ impl Storages {
         // Linked clones have their base before them.
         let parts: Vec<&str> = name.split('/').collect();
         match place {
-            Place::Directory(path) => {
-                let own = &parts[parts.len().saturating_sub(2)..];
-                Ok(format!("{path}/images/{}", own.join("/")))
+            Place::Directory(images) | Place::Subvolumes(images) => {
+                let own = parts[parts.len().saturating_sub(2)..].join("/");
+                let subvolume = own
+                    .strip_suffix(".raw")
+                    .filter(|_| matches!(place, Place::Subvolumes(_)));
+                Ok(match subvolume {
+                    Some(subvolume) => format!("{images}/{subvolume}/disk.raw"),
+                    None => format!("{images}/{own}"),
+                })
             }
             Place::Devices(path) => Ok(format!("{path}/{}", parts[parts.len() - 1])),
             Place::Elsewhere(kind) => {
@@ -114,7 +122,16 @@ fn place(kind: &str, name: &str, keys: &BTreeMap<String, String>) -> Place {
     match kind {
         "dir" | "btrfs" | "nfs" | "cifs" | "cephfs" | "glusterfs" => {
             let default = format!("/mnt/pve/{name}");
-            Place::Directory(key("path").cloned().unwrap_or(default))
+            let images = format!(
+                "{}/{}",
+                key("path").unwrap_or(&default),
+                images_directory(key("content-dirs"))
+            );
+            if kind == "btrfs" {
+                Place::Subvolumes(images)
+            } else {
+                Place::Directory(images)
+            }
         }
         "lvm" | "lvmthin" => match key("vgname") {
             Some(group) => Place::Devices(format!("/dev/{group}")),
@@ -128,9 +145,68 @@ fn place(kind: &str, name: &str, keys: &BTreeMap<String, String>) -> Place {
     }
 }
 
+/// Returns the directory of images below that of their storage. `content-dirs` has others than
+/// usual: `images=vm-disks,iso=cds`.
+fn images_directory(content_dirs: Option<&String>) -> &str {
+    const USUAL: &str = "images";
+    let separators = |c: char| c.is_whitespace() || ",;".contains(c);
+    let mut dirs = content_dirs.map_or("", String::as_str).split(separators);
+    let own = dirs.find_map(|dir| dir.strip_prefix("images="));
+    own.map(|own| own.trim_matches('/'))
+        .filter(|own| !own.is_empty())
+        .unwrap_or(USUAL)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn storages(text: &str) -> Storages {
+        let input = Input {
+            name: "storage.cfg".to_owned(),
+            text: text.to_owned(),
+        };
+        Storages::new(Some(&input))
+    }
+
+    #[test]
+    fn images_are_where_their_storage_says() {
+        let own = storages(
+            "btrfs: fast\n\tpath /mnt/fast/pve\n\tcontent images\n\n\
+             dir: odd\n\tpath /srv/odd\n\tcontent-dirs iso=cds,images=/vm/disks/\n\n\
+             btrfs: both\n\tpath /mnt/both\n\tcontent-dirs images=disks\n\n\
+             dir: isos\n\tpath /srv/isos\n\tcontent-dirs iso=cds\n",
+        );
+        for (volume, path) in [
+            // Raw disks of a btrfs storage are files in subvolumes of their names.
+            (
+                "fast:100/vm-100-disk-0.raw",
+                "/mnt/fast/pve/images/100/vm-100-disk-0/disk.raw",
+            ),
+            (
+                "fast:9/base-9-disk-0.raw/100/vm-100-disk-0.raw",
+                "/mnt/fast/pve/images/100/vm-100-disk-0/disk.raw",
+            ),
+            (
+                "fast:100/vm-100-disk-1.qcow2",
+                "/mnt/fast/pve/images/100/vm-100-disk-1.qcow2",
+            ),
+            (
+                "odd:100/vm-100-disk-0.raw",
+                "/srv/odd/vm/disks/100/vm-100-disk-0.raw",
+            ),
+            (
+                "both:100/vm-100-disk-0.raw",
+                "/mnt/both/disks/100/vm-100-disk-0/disk.raw",
+            ),
+            (
+                "isos:100/vm-100-disk-0.raw",
+                "/srv/isos/images/100/vm-100-disk-0.raw",
+            ),
+        ] {
+            assert_eq!(own.path(volume).as_deref(), Ok(path));
+        }
+    }
 
     #[test]
     fn volumes_have_the_paths_of_their_storages() {
@@ -160,12 +236,7 @@ mod tests {
                 .contains("--storage")
         );
         assert!(default.path("x").is_err());
-        let text = "nfs: nas\n\tserver 192.0.2.1\n\nrbd: ceph\n\tpool vms\nlvm: bad\n";
-        let input = Input {
-            name: "storage.cfg".to_owned(),
-            text: text.to_owned(),
-        };
-        let own = Storages::new(Some(&input));
+        let own = storages("nfs: nas\n\tserver 192.0.2.1\n\nrbd: ceph\n\tpool vms\nlvm: bad\n");
         assert_eq!(
             own.path("nas:1/a.raw").as_deref(),
             Ok("/mnt/pve/nas/images/1/a.raw")

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::guest::{Guest, GuestDisk};
+use super::content::{THROWN_AWAY, image_format};
+use super::guest::{Guest, GuestDisk, Remark};
 use super::options_list::{last, options};
-use super::qemu_blocks::{Keys, Nodes, keys, path_of};
+use super::qemu_blocks::{Below, Keys, Nodes, keys, path_of};
 use super::throttle::Throttle;
 use super::{Input, shown};
 use crate::problem::Problem;
 use crate::shell;
 
 /// Options of QEMU that take no value.
-const FLAGS: [&str; 22] = [
+const FLAGS: [&str; 21] = [
     "-nographic",
     "-S",
     "-s",
-    "-snapshot",
     "-daemonize",
     "-enable-kvm",
     "-no-reboot",
@@ -39,10 +39,18 @@ const FLAGS: [&str; 22] = [
 ];
 /// Options that name a disk's image by itself.
 const IMAGES: [&str; 4] = ["-hda", "-hdb", "-hdc", "-hdd"];
+/// Options that name the image of something that stays with the hypervisor.
+const NOT_SERVED: [&str; 6] = ["-cdrom", "-fda", "-fdb", "-sd", "-pflash", "-mtdblock"];
+/// Interfaces of drives, by `if=`, that stay with the hypervisor, as media that are no disks do.
+const NOT_DISKS: [&str; 4] = ["pflash", "floppy", "sd", "mtd"];
+/// Remark on what stays with the hypervisor.
+const STAYS: &str = "a CD-ROM, floppy, memory card or firmware stays with the hypervisor";
+/// Option that has all writes to all disks thrown away.
+const SNAPSHOT: &str = "-snapshot";
 /// Options, without dashes, whose value may be spelt like a program.
 const TAKE_NAMES: [&str; 2] = ["accel", "name"];
 /// Keys of a drive that say how the guest sees it or how QEMU opens it.
-const OF_HYPERVISOR: [&str; 24] = [
+const OF_HYPERVISOR: [&str; 19] = [
     "id",
     "if",
     "index",
@@ -57,15 +65,10 @@ const OF_HYPERVISOR: [&str; 24] = [
     "rerror",
     "serial",
     "addr",
-    "format",
-    "file",
     "node-name",
-    "driver",
     "cache.direct",
     "cache.no-flush",
     "cache.writeback",
-    "file.locking",
-    "file.aio",
     "copy-on-read",
 ];
 
@@ -146,6 +149,7 @@ pub(super) fn read(words: &[String], name: &str) -> Result<Guest> {
                 line.guest.remark(place, what);
             }
             None => line.image(word, place),
+            Some(flag) if flag == SNAPSHOT => line.guest.remark(place, THROWN_AWAY),
             Some(flag) if FLAGS.contains(&flag.as_str()) => {}
             Some(option) => {
                 if let Some((_, value)) = rest.next_if(|(_, next)| !next.starts_with('-')) {
@@ -173,6 +177,21 @@ fn is_program(word: &str) -> bool {
     // Scripts make and check images by these.
     let is_tool = ["qemu-img", "qemu-io", "qemu-nbd"].contains(&name);
     is_path && !is_tool && (name.starts_with("qemu-") || name == "qemu" || name == "kvm")
+}
+
+/// Returns true for a key of a drive that its block node has, or a node below that.
+fn is_of_node(key: &str) -> bool {
+    let first = key.split('.').next().unwrap_or_default();
+    let of_node = [
+        "backing",
+        "driver",
+        "file",
+        "filename",
+        "offset",
+        "size",
+        "throttle-group",
+    ];
+    of_node.contains(&first)
 }
 
 /// Command line as far as it was read.
@@ -215,9 +234,8 @@ impl CommandLine {
                 if let Some(drive) = keys.get("drive") {
                     let model = options(value).first().map(|(model, _)| model.clone());
                     let model = keys.get("driver").cloned().or(model).unwrap_or_default();
-                    if model.ends_with("-cd") {
-                        self.guest
-                            .remark(place, "a CD-ROM stays with the hypervisor")
+                    if model.ends_with("-cd") || ["floppy", "sd-card"].contains(&model.as_str()) {
+                        self.guest.remark(place, STAYS);
                     } else {
                         self.devices.push((drive.clone(), place))
                     }
@@ -236,6 +254,7 @@ impl CommandLine {
                     .remark(place, "the file is not read: its disks are missing");
             }
             _ if IMAGES.contains(&option) => self.image(value, place),
+            _ if NOT_SERVED.contains(&option) => self.guest.remark(place, STAYS),
             _ => {}
         }
     }
@@ -247,57 +266,81 @@ impl CommandLine {
             place: place.clone(),
             ..GuestDisk::default()
         };
-        self.set_path(&mut disk, name, &place);
-        self.guest.disks.push(disk);
-    }
-
-    fn set_path(&mut self, disk: &mut GuestDisk, name: &str, place: &str) {
         match path_of(name) {
-            Ok(path) => disk.path = Some(path),
+            Ok(path) => {
+                disk.format = image_format(&path);
+                disk.path = Some(path);
+            }
             Err(what) => self.guest.remark(place, what),
         }
+        self.guest.disks.push(disk);
     }
 
     fn drive(&mut self, value: &str, place: String) {
         let all = options(value);
-        let is = |key: &str, value: &str| last(&all, key) == Some(value);
         let id = last(&all, "id").map(str::to_owned);
         self.drives.extend(id.clone());
-        if is("media", "cdrom") || is("if", "pflash") || is("if", "floppy") {
-            let what = "a CD-ROM, floppy or firmware stays with the hypervisor";
-            return self.guest.remark(place, what);
+        let is_cdrom = last(&all, "media") == Some("cdrom");
+        if is_cdrom || last(&all, "if").is_some_and(|interface| NOT_DISKS.contains(&interface)) {
+            return self.guest.remark(place, STAYS);
         }
         let mut disk = GuestDisk {
             label: id.unwrap_or_else(|| format!("disk{}", self.guest.disks.len())),
             place: place.clone(),
-            format: last(&all, "format")
-                .filter(|format| *format != "raw")
-                .map(str::to_owned),
             ..GuestDisk::default()
         };
-        let name = last(&all, "file")
-            .or(last(&all, "file.filename"))
-            .unwrap_or_default();
-        self.set_path(&mut disk, name, &place);
+        let (mut group, mut node) = (None, Keys::new());
         for (key, value) in &all {
             match key.as_str() {
                 "readonly" | "read-only" => disk.read_only = value == "on" || value == "true",
-                "throttling.group" | "group" => disk.group = Some(value.clone()),
+                "throttling.group" | "group" => group = Some(value.clone()),
+                "snapshot" if value == "on" => self.guest.remark(&*place, THROWN_AWAY),
+                "snapshot" => {}
+                "file" => _ = node.insert("file.filename".to_owned(), value.clone()),
+                "format" => _ = node.insert("driver".to_owned(), value.clone()),
+                key if is_of_node(key) => _ = node.insert(key.to_owned(), value.clone()),
                 key => self.limit(&mut disk.throttle, key, value, &place),
             }
         }
+        // QEMU looks into a file for its format, which its ending tells mostly.
+        let by_ending = || {
+            node.get("file.filename")
+                .and_then(|name| image_format(name))
+        };
+        let format = last(&all, "format").or(last(&all, "driver"));
+        let format = format.map(str::to_owned).or_else(by_ending);
+        let format = format.unwrap_or_else(|| "raw".to_owned());
+        node.insert("driver".to_owned(), format);
+        let below = self.nodes.below_keys(node);
+        self.take_below(below, &mut disk);
         // QEMU throttles a -drive only if it has limits itself, whatever its group has.
-        if let Some(group) = disk.group.take_if(|_| disk.throttle.is_empty()) {
+        if let Some(group) = group.take_if(|_| disk.throttle.is_empty()) {
             let what = format!(
                 "group {} without limits of its own: QEMU does not throttle this drive",
                 shown(&group)
             );
             self.guest.remark(&place, what);
         }
-        if let Some(group) = disk.group.clone() {
+        if let Some(group) = group {
+            disk.groups.push(group.clone());
             self.add_group(group, std::mem::take(&mut disk.throttle), &place);
         }
         self.guest.disks.push(disk);
+    }
+
+    /// Gives a disk what its nodes lead to.
+    fn take_below(&mut self, below: Below, disk: &mut GuestDisk) {
+        if below.path.is_none() {
+            self.guest.remark(&*disk.place, below.reason);
+        }
+        for key in &below.unknown {
+            let what = format!("{} has no counterpart", shown(key));
+            self.guest.remark(&*disk.place, what);
+        }
+        disk.groups.extend(below.groups);
+        disk.path = below.path;
+        disk.format = below.format;
+        disk.read_only |= below.read_only;
     }
 
     /// Takes a limit; remarks on anything else that is not only about the hypervisor.
@@ -305,7 +348,7 @@ impl CommandLine {
         match throttle.set(key, value) {
             Ok(true) => {}
             Err(what) => self.guest.remark(format!("{place} {key}"), what),
-            Ok(false) if OF_HYPERVISOR.contains(&key) || key.starts_with("file.") => {}
+            Ok(false) if OF_HYPERVISOR.contains(&key) => {}
             Ok(false) => {
                 let what = format!("{} has no counterpart", shown(key));
                 self.guest.remark(place, what);
@@ -367,33 +410,21 @@ impl CommandLine {
                 self.guest.remark(place, what);
                 continue;
             };
-            if below.path.is_none() {
-                self.guest.remark(&*place, below.reason);
-            }
-            let mut groups = below.groups.into_iter();
-            let group = groups.next();
-            for other in groups {
-                let what = format!(
-                    "a disk in several throttle groups has no counterpart: {} is left out",
-                    shown(&other)
-                );
-                self.guest.remark(&*place, what);
-            }
-            if let Some(group) = &group
-                && !self.guest.groups.contains_key(group)
-            {
-                let what = format!("there is no throttle group {}: no limit", shown(group));
-                self.guest.remark(&*place, what);
-            }
-            self.guest.disks.push(GuestDisk {
+            let mut disk = GuestDisk {
                 label: node,
                 place,
-                path: below.path,
-                format: below.format,
-                read_only: below.read_only,
-                group,
                 ..GuestDisk::default()
-            });
+            };
+            self.take_below(below, &mut disk);
+            self.guest.disks.push(disk);
+        }
+        let groups = &self.guest.groups;
+        for disk in &self.guest.disks {
+            let unknown = disk.groups.iter().filter(|it| !groups.contains_key(*it));
+            self.guest.remarks.extend(unknown.map(|group| Remark {
+                place: disk.place.clone(),
+                what: format!("there is no throttle group {}: no limit", shown(group)),
+            }));
         }
         self.guest
     }

@@ -1,5 +1,7 @@
 //! Inputs in the shapes that the other systems write, and hostile ones.
 
+mod remarks;
+
 use std::path::Path;
 
 use clap::Parser;
