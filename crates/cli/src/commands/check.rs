@@ -625,10 +625,17 @@ fn backed_by(disk: &DiskConfig) -> String {
 }
 
 /// Returns a warning if `serve` could not open the disk's file at the moment, for example for lack
-/// of permission.
+/// of permission, or if the file might be meant otherwise than it is served.
 fn unopened(vm: &VmConfig, disk: &DiskConfig, path: &Path) -> Option<Diagnostic> {
-    let error = inspect(disk).err()?;
     let field = format!("vm {:?}", vm.name);
+    let error = match inspect(disk) {
+        Ok(found) => {
+            let found = found?;
+            let what = format!("{}: {}", path.display(), found.what);
+            return Some(warning(field, what, found.help.to_owned(), &disk.place));
+        }
+        Err(error) => error,
+    };
     let help = error
         .help()
         .unwrap_or_else(|| format!("`tidegate serve` must be able to open {}", path.display()));

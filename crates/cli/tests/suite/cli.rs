@@ -424,6 +424,30 @@ fn what_is_not_there_yet_is_a_warning() {
 }
 
 #[test]
+fn an_encrypted_disk_is_accepted_with_a_warning() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("t.toml");
+    let mut content = vec![0; 1 << 20];
+    content[..8].copy_from_slice(b"LUKS\xba\xbe\0\x02");
+    std::fs::write(dir.path().join("luks"), content).expect("writable");
+    for (format, warns) in [("", true), ("format = \"raw\"\n", false)] {
+        let text = format!(
+            "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n\
+             [[vm]]\nname = \"a\"\n[[vm.disk]]\npath = \"luks\"\n{format}"
+        );
+        std::fs::write(&path, text).expect("writable");
+        let output = tidegate(&["check", path.to_str().expect("plain")]);
+        let message = stderr(&output);
+        assert!(output.status.success(), "{message}");
+        assert_eq!(
+            message.contains("begins with a LUKS header"),
+            warns,
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn check_refuses_the_disks_that_serve_would_refuse() {
     let dir = tempfile::tempdir().expect("a directory");
     let at = |name: &str| dir.path().join(name);

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::inspect::encrypted;
 use super::{OpenError, probe};
 use crate::config::{DiskConfig, DiskFormat};
 use crate::ownership::Ownership;
@@ -119,8 +120,12 @@ pub(super) fn open_same(
     Ok(file)
 }
 
-/// Marks the file of a writable disk as raw, see [`probe`].
+/// Marks the file of a writable disk as raw, see [`probe`]. Logs a warning if it is encrypted and
+/// was not marked before.
 pub(super) fn mark_raw(path: &Path, plain: &File, config: &DiskConfig) {
+    if let Some(warning) = encrypted(plain, config) {
+        tracing::warn!(path = %path.display(), "{}: {}", warning.what, warning.help);
+    }
     if !config.read_only
         && let Err(error) = probe::mark(plain)
         && config.format != DiskFormat::Raw

@@ -22,6 +22,22 @@ pub(super) struct Checked {
     pub(super) size: u64,
 }
 
+/// Warning about a file that is served, but might be meant otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileWarning {
+    /// Property that was found, to follow the name of the file.
+    pub what: &'static str,
+    /// Advice for the operator.
+    pub help: &'static str,
+}
+
+/// Content that only the guest can tell from an encrypted image.
+const ENCRYPTED: FileWarning = FileWarning {
+    what: "begins with a LUKS header, and is served encrypted as it is",
+    help: "right if the guest decrypts the disk: `format = \"raw\"` says so; if the hypervisor has \
+           decrypted it until now, convert it (`qemu-img convert`, with the secret)",
+};
+
 /// Checks that an open file may be served with this configuration: a raw regular file or block
 /// device of the right size. With `writable`, an empty file is accepted where it would be given its
 /// size.
@@ -128,14 +144,25 @@ pub(super) fn refuse_foreign(
     }
 }
 
+/// Returns a warning for a file with a LUKS header that no earlier start has marked, unless the
+/// configuration declares it raw. Its guest may have encrypted the disk, or the hypervisor may
+/// decrypt it for a guest that would take the encrypted bytes for an empty disk.
+pub(super) fn encrypted(plain: &File, config: &DiskConfig) -> Option<FileWarning> {
+    let is_declared = config.format == DiskFormat::Raw || probe::is_marked(plain);
+    // A file that cannot be read fails where that matters.
+    let is_luks = !is_declared && probe::is_luks(plain).unwrap_or(false);
+    is_luks.then_some(ENCRYPTED)
+}
+
 /// Checks whether a disk's file could be served, without creating, changing or locking anything.
-/// Accepts a disk without a file, and one whose file would be created.
+/// Accepts a disk without a file, and one whose file would be created. Returns a warning about a
+/// file that is served, but might be meant otherwise.
 ///
 /// # Errors
 /// The error with which opening the disk would fail.
-pub fn inspect(config: &DiskConfig) -> Result<(), OpenError> {
+pub fn inspect(config: &DiskConfig) -> Result<Option<FileWarning>, OpenError> {
     let Some(path) = &config.path else {
-        return Ok(());
+        return Ok(None);
     };
     config
         .check_path(path)
@@ -150,7 +177,7 @@ pub fn inspect(config: &DiskConfig) -> Result<(), OpenError> {
     };
     let meta = match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && config.create != Create::No => {
-            return Ok(());
+            return Ok(None);
         }
         meta => meta.map_err(failed)?,
     };
@@ -168,7 +195,8 @@ pub fn inspect(config: &DiskConfig) -> Result<(), OpenError> {
     if !config.incoming {
         refuse_foreign(path, &file, config)?;
     }
-    OpenError::refuse_part_blocks(config, size)
+    OpenError::refuse_part_blocks(config, size)?;
+    Ok(encrypted(&file, config).filter(|_| !config.incoming))
 }
 
 #[cfg(test)]
@@ -210,7 +238,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         let good = disk(at("good"));
         std::fs::write(at("good"), [0; 8192]).expect("writable");
-        inspect(&good).expect("good");
+        assert_eq!(inspect(&good).expect("good"), None);
         assert!(!crate::backing::probe::is_marked(
             &File::open(at("good")).expect("there")
         ));
@@ -239,6 +267,18 @@ mod tests {
             ..disk(at("image"))
         };
         inspect(&raw).expect("said to be raw");
+
+        // Its guest may have encrypted it, so this is no error.
+        let mut luks = vec![0; 8192];
+        luks[..8].copy_from_slice(b"LUKS\xba\xbe\0\x02");
+        std::fs::write(at("luks"), &luks).expect("writable");
+        let warning = inspect(&disk(at("luks"))).expect("it may be served");
+        assert!(warning.is_some_and(|it| it.what.contains("a LUKS header")));
+        let raw = DiskConfig {
+            format: DiskFormat::Raw,
+            ..disk(at("luks"))
+        };
+        assert_eq!(inspect(&raw).expect("said to be raw"), None);
 
         assert!(refusal(&disk(at("none"))).contains("cannot open"));
         let made = DiskConfig {

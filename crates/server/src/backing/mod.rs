@@ -46,7 +46,7 @@ pub use file::OpenFile;
 pub(crate) use file::is_direct;
 use file_backing::FileBacking;
 pub use file_lock::LockedFile;
-pub use inspect::inspect;
+pub use inspect::{FileWarning, inspect};
 pub use memory::{Memory, Tail};
 pub use nbd::ConnectError;
 use nbd::NbdBacking;

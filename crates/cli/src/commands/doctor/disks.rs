@@ -90,11 +90,17 @@ pub(super) fn files(config: &Config) -> Vec<Finding> {
         let check = format!("disk {}", disk.export);
         let why = "a disk that cannot be opened keeps the daemon from starting";
         match inspect(disk) {
-            Ok(()) if path.exists() => {
+            Ok(Some(warning)) => {
+                let found = format!("{}: {}", path.display(), warning.what);
+                let why = "a guest may take encrypted bytes for an empty disk";
+                all.push(Finding::ok(check, found, why).but(Level::Warn, warning.help));
+                all.extend(direct_io(path, disk));
+            }
+            Ok(None) if path.exists() => {
                 all.push(Finding::ok(check, path.display().to_string(), why));
                 all.extend(direct_io(path, disk));
             }
-            Ok(()) => all.push(Finding::ok(check, "will be created", why)),
+            Ok(None) => all.push(Finding::ok(check, "will be created", why)),
             Err(error) => {
                 let mend = error.help().unwrap_or_else(|| mend(&error));
                 all.push(Finding::ok(check, error.to_string(), why).but(Level::Fail, mend));

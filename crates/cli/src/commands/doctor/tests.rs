@@ -189,3 +189,19 @@ create = "sparse"
     let again = findings(&host, &probes(), Some(&config));
     assert_eq!(level(&again, "clock"), Some(Level::Ok));
 }
+
+#[test]
+fn an_encrypted_disk_is_a_warning() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let content = [b"LUKS\xba\xbe\0\x02".as_slice(), &[0; 4088]].concat();
+    fs::write(dir.path().join("luks"), content).expect("writable");
+    let (_host_dir, host) = host(&[]);
+    for (format, expected) in [("", Level::Warn), ("format = \"raw\"\n", Level::Ok)] {
+        let text = format!(
+            "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n\
+             [[vm]]\nname = \"a\"\n[[vm.disk]]\npath = \"luks\"\n{format}"
+        );
+        let found = findings(&host, &probes(), Some(&config(&text, dir.path())));
+        assert_eq!(level(&found, "disk a"), Some(expected));
+    }
+}
