@@ -29,6 +29,7 @@ mod hypervisors;
 mod listing;
 mod media;
 mod monitoring;
+mod package_scripts;
 mod packages;
 mod patterns;
 mod paused;

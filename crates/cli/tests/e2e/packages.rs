@@ -93,6 +93,16 @@ fn the_unit_has_what_a_reload_by_takeover_needs() {
 }
 
 #[test]
+fn a_disk_that_comes_late_finds_a_service_that_still_starts() {
+    let unit = contrib("systemd/tidegate.service");
+    let sections = unit.split_once("\n[Service]\n");
+    let (of_unit, of_service) = sections.expect("both sections");
+    // Otherwise systemd gives the service up for good after five starts in ten seconds.
+    assert!(of_unit.contains("\nStartLimitIntervalSec=0\n"), "{unit}");
+    assert!(of_service.contains("\nRestart=on-failure\n"), "{unit}");
+}
+
+#[test]
 fn the_watchdog_waits_longer_than_a_stall_delays_a_notification() {
     let unit = contrib("systemd/tidegate.service");
     let minutes = unit
