@@ -56,6 +56,13 @@ pub(super) struct Stream {
     pub(super) member: usize,
 }
 
+/// Answer to a call.
+pub(super) struct Reply<T> {
+    pub(super) value: T,
+    /// True if an earlier attempt, whose answer was lost, may have been carried out as well.
+    pub(super) may_be_done: bool,
+}
+
 /// Failed call.
 pub(super) struct Failure {
     /// Error for the caller.
@@ -163,7 +170,7 @@ impl Members {
     pub(super) fn call<T>(
         &self,
         operation: impl AsyncFn(Client) -> Result<T, EtcdError>,
-    ) -> Result<T, Failure> {
+    ) -> Result<Reply<T>, Failure> {
         self.block_on(self.try_members(operation))
     }
 
@@ -174,13 +181,13 @@ impl Members {
     pub(super) async fn try_members<T>(
         &self,
         operation: impl AsyncFn(Client) -> Result<T, EtcdError>,
-    ) -> Result<T, Failure> {
+    ) -> Result<Reply<T>, Failure> {
         let end = Instant::now() + self.call_timeout;
         let (mut may_be_done, mut attempts) = (false, 0);
         loop {
             let at = self.connections().current;
             match self.attempt(at, &operation).await {
-                Ok(result) => return Ok(result),
+                Ok(value) => return Ok(Reply { value, may_be_done }),
                 Err(Attempt::Never(error)) => {
                     return Err(Failure { error, may_be_done });
                 }

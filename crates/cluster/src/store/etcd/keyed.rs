@@ -8,7 +8,7 @@ use super::keys::{MEMBERS, RESERVATIONS};
 use super::records::{
     FOLDERS, HOSTS, KeyValue, LEARNT, REVISION, Records, SETTINGS, Value, Writes,
 };
-use super::value::{LearntValue, RevisionValue, read};
+use super::value::{CommitOutcome, LearntValue, RevisionValue, read};
 use crate::change::Change;
 use crate::part::Touched;
 use crate::record::HostRecord;
@@ -125,6 +125,8 @@ fn most_operations(compares: usize) -> usize {
 /// Answer to a transaction.
 pub(super) struct Answer {
     pub(super) succeeded: bool,
+    /// True if an earlier attempt, whose answer was lost, may have been carried out.
+    pub(super) may_be_done: bool,
     /// Revision of the store after it.
     pub(super) at: i64,
     /// Key of the cluster's revision, if it was read.
@@ -330,19 +332,26 @@ impl<K: KeyValues> KeyedStore<K> {
         // same.
         let (value, version) = (self.found_revision(&answer)?, answer.found_version());
         let present = Revision(value.revision);
-        let committed = value.revision_of(&id);
-        if committed == Some(present) {
-            // So that the next commit is fenced from this one on.
-            records.wrote(writes, version);
-        }
+        let decided_on = Revision(records.revision.revision);
+        let outcome = value.outcome_of(&id, decided_on, answer.may_be_done);
         let is_begun = transaction.looked_at.is_some() && !answer.is_there;
-        match (committed, unless_begun) {
-            (Some(committed), _) => Ok(committed),
-            (None, Some(transfer)) if is_begun && present.0 == records.revision.revision => {
+        match (outcome, unless_begun) {
+            (CommitOutcome::Stored(committed), _) => {
+                if committed == present {
+                    // So that the next commit is fenced from this one on.
+                    records.wrote(writes, version);
+                }
+                Ok(committed)
+            }
+            (CommitOutcome::Forgotten, _) => Err(StoreError::OutcomeUnknown(format!(
+                "its answer was lost, and {} other changes were stored before another attempt",
+                present.0.saturating_sub(decided_on.0)
+            ))),
+            (CommitOutcome::NotStored, Some(transfer)) if is_begun && present == decided_on => {
                 let transfer = transfer.to_owned();
                 Err(StoreError::HasBegun { transfer })
             }
-            (None, _) => Err(StoreError::Conflict { present }),
+            (CommitOutcome::NotStored, _) => Err(StoreError::Conflict { present }),
         }
     }
 

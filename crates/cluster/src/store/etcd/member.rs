@@ -140,7 +140,8 @@ impl MemberStore {
         operation: impl AsyncFn(Client) -> Result<T, EtcdError>,
     ) -> Result<T, StoreError> {
         let called = self.members.try_members(operation).await;
-        called.map_err(|Failure { error, .. }| error)
+        let reply = called.map_err(|Failure { error, .. }| error)?;
+        Ok(reply.value)
     }
 
     /// Asks for a lease of `length`.

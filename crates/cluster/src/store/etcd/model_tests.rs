@@ -11,10 +11,11 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use tidegate_core::time::Nanos;
 use tidegate_place::Request;
 
-use super::value::RevisionValue;
+use super::value::{CommitOutcome, RevisionValue};
 use crate::change::Change;
 use crate::record::{HostRecord, Placement, Transfer};
 use crate::state::ClusterState;
+use crate::store::Revision;
 
 /// Transfers that a host takes.
 const HOST_MAX: usize = 1;
@@ -31,12 +32,19 @@ struct Rules {
     compares: bool,
     /// A placer finds its own commit by its identifier after a refusal.
     recognises: bool,
+    /// A placer that does not find it says so if an earlier attempt may have been carried out, and
+    /// its identifier forgotten since.
+    doubts: bool,
 }
 
 const STORE: Rules = Rules {
     compares: true,
     recognises: true,
+    doubts: true,
 };
+
+/// Identifiers of commits that are remembered, unless forgetting is modelled: more than commits.
+const REMEMBERED: usize = 256;
 
 /// Placers, each with the transfer that it places, on a number of hosts.
 struct Protocol {
@@ -45,6 +53,8 @@ struct Protocol {
     hosts: usize,
     /// Attempts of a transaction whose answer does not come.
     attempts: u8,
+    /// Number of commits whose identifiers are remembered.
+    remembered: usize,
 }
 
 /// Attempt of a transaction that is on its way.
@@ -97,6 +107,8 @@ struct World {
     carried_out: BTreeSet<usize>,
     /// A placer has recognised its commit after a refusal.
     recognised: bool,
+    /// A placer was told that its commit may be forgotten.
+    doubted: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -122,7 +134,12 @@ impl Protocol {
             wanted,
             hosts,
             attempts: 2,
+            remembered: REMEMBERED,
         }
+    }
+
+    fn remembering(self, remembered: usize) -> Protocol {
+        Protocol { remembered, ..self }
     }
 
     fn with_one_attempt(self) -> Protocol {
@@ -176,7 +193,7 @@ impl Protocol {
         let waiting = state.waiting.iter().map(|it| (number_of(&it.name), None));
         world.stored = placed.chain(waiting).collect();
         world.stored.sort_unstable();
-        world.revision = world.revision.after(&attempt.commit);
+        world.revision = (world.revision).after_with(&attempt.commit, self.remembered);
         world.carried_out.insert(attempt.placer);
         true
     }
@@ -219,14 +236,23 @@ impl Protocol {
             return;
         }
         let restarts = *restarts;
-        let recognised = !changed
-            && self.rules.recognises
-            && world.revision.revision_of(&attempt.commit).is_some();
+        // An attempt before this one was given up, and may have been carried out.
+        let may_be_done = self.rules.doubts && attempt.number > 0;
+        let decided_on = Revision(attempt.decided_on);
+        let outcome = world
+            .revision
+            .outcome_of(&attempt.commit, decided_on, may_be_done);
+        let is_stored = matches!(outcome, CommitOutcome::Stored(_));
+        let recognised = !changed && self.rules.recognises && is_stored;
+        let forgotten = !changed && outcome == CommitOutcome::Forgotten;
         world.recognised |= recognised;
+        world.doubted |= forgotten;
         world.placers[attempt.placer] = if changed || recognised {
             let start = attempt.host.map(|host| (attempt.transfer, host));
             world.started.extend(start);
             Placer::Committed
+        } else if forgotten {
+            Placer::Unknown
         } else if restarts < RESTARTS {
             Placer::Undecided {
                 restarts: restarts + 1,
@@ -269,6 +295,7 @@ impl Model for Protocol {
             started: Vec::new(),
             carried_out: BTreeSet::new(),
             recognised: false,
+            doubted: false,
         }]
     }
 
@@ -375,6 +402,10 @@ impl Model for Protocol {
                 world.placers.iter().enumerate().all(is_true)
             }),
             Property::sometimes(RECOGNISED, |_, world: &World| world.recognised),
+            Property::sometimes(DOUBTED, |model: &Protocol, world: &World| {
+                // Only a forgetful store gives reason to.
+                world.doubted || model.remembered >= REMEMBERED
+            }),
             Property::sometimes(ALL_PLACED, |model: &Protocol, world: &World| {
                 let committed = |phase: &Placer| matches!(phase, Placer::Committed);
                 world.stored.len() == model.wanted.len() && world.placers.iter().all(committed)
@@ -396,6 +427,7 @@ const SAFE: [&str; 5] = [
     TOLD_THE_TRUTH,
 ];
 const RECOGNISED: &str = "a commit whose answer was lost is recognised";
+const DOUBTED: &str = "a commit that may be forgotten is not decided again";
 const ALL_PLACED: &str = "all placers commit";
 
 #[test]
@@ -436,6 +468,23 @@ fn placers_of_one_transfer_place_it_once() {
 }
 
 #[test]
+fn a_commit_that_is_forgotten_is_not_decided_again() {
+    let protocol = Protocol::new(STORE, &[0, 1], 2).remembering(1);
+    let checker = protocol.checker().spawn_bfs().join();
+    println!(
+        "2 placers, 1 commit remembered: {} states",
+        checker.unique_state_count()
+    );
+    checker.assert_properties();
+    // Of one transfer, which a placer that was not told would take for another one's.
+    let protocol = Protocol::new(STORE, &[0, 0], 2).remembering(1);
+    let checker = protocol.checker().spawn_bfs().join();
+    for property in SAFE {
+        checker.assert_no_discovery(property);
+    }
+}
+
+#[test]
 fn broken_rules_are_found() {
     let blind = Rules {
         compares: false,
@@ -449,6 +498,16 @@ fn broken_rules_are_found() {
         ..STORE
     };
     let checker = Protocol::new(forgetful, &[0, 1], 2).checker();
+    let checker = checker.finish_when(HasDiscoveries::AnyFailures);
+    checker
+        .spawn_bfs()
+        .join()
+        .assert_any_discovery(TOLD_THE_TRUTH);
+    let trusting = Rules {
+        doubts: false,
+        ..STORE
+    };
+    let checker = Protocol::new(trusting, &[0, 1], 2).remembering(1).checker();
     let checker = checker.finish_when(HasDiscoveries::AnyFailures);
     checker
         .spawn_bfs()

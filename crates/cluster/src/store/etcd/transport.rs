@@ -10,7 +10,7 @@ use etcd_client::{
 use tokio::time::timeout;
 
 use super::ANSWER_BYTES;
-use super::client::{Failure, Members, Stream, permanent};
+use super::client::{Failure, Members, Reply, Stream, permanent};
 use super::keyed::{self, Compared, Events, KeyValues, Listing, Transaction};
 use super::records::KeyValue;
 use super::value::damaged;
@@ -47,7 +47,7 @@ pub(super) fn open(
     next: i64,
 ) -> Result<(WatchStream, Option<WatchResponse>), Failure> {
     let options = WatchOptions::new().with_prefix().with_start_revision(next);
-    members.call(async |client| {
+    let opened = members.call(async |client| {
         let mut client = client
             .watch_client()
             .max_decoding_message_size(ANSWER_BYTES);
@@ -55,7 +55,8 @@ pub(super) fn open(
         let first = timeout(CREATE_TIMEOUT, stream.message()).await;
         let first = first.map_err(|_| silent())??;
         Ok((stream, first))
-    })
+    });
+    opened.map(|reply| reply.value)
 }
 
 fn silent() -> etcd_client::Error {
@@ -134,7 +135,7 @@ pub(super) fn compare(compared: &Compared) -> Compare {
     }
 }
 
-fn call_transaction(members: &Members, transaction: &Txn) -> Result<Answer, Failure> {
+fn call_transaction(members: &Members, transaction: &Txn) -> Result<Reply<Answer>, Failure> {
     members.call(async |client| {
         let mut client = client.kv_client().max_decoding_message_size(ANSWER_BYTES);
         let answer = client.txn(transaction.clone()).await?;
@@ -183,7 +184,7 @@ impl KeyValues for Members {
             .map(|folder| TxnOp::get(folder.as_str(), below()));
         // One transaction, and so one revision.
         let gets: Vec<_> = keys.chain(folders).collect();
-        let answer = call_transaction(self, &Txn::new().and_then(gets))?;
+        let answer = call_transaction(self, &Txn::new().and_then(gets))?.value;
         let pairs = pairs(answer.responses).map_err(Failure::before_anything)?;
         let at = answer.at;
         Ok(Listing { pairs, at })
@@ -206,7 +207,8 @@ impl KeyValues for Members {
         let looked_at = transaction.looked_at.as_ref();
         looks.extend(looked_at.map(|key| TxnOp::get(key.as_str(), None)));
         let transaction = Txn::new().when(compares).and_then(done).or_else(looks);
-        let answer = call_transaction(self, &transaction)?;
+        let reply = call_transaction(self, &transaction)?;
+        let (answer, may_be_done) = (reply.value, reply.may_be_done);
         let (succeeded, at) = (answer.succeeded, answer.at);
         let counts = answer
             .responses
@@ -220,9 +222,10 @@ impl KeyValues for Members {
         let looked_at = answer.responses.get(1).filter(|_| !succeeded);
         let is_there =
             matches!(looked_at, Some(TxnOpResponse::Get(found)) if !found.kvs().is_empty());
-        let pairs = pairs(answer.responses).map_err(Failure::before_anything)?;
+        let pairs = pairs(answer.responses).map_err(|error| Failure { error, may_be_done })?;
         Ok(keyed::Answer {
             succeeded,
+            may_be_done,
             at,
             // A refused transaction reads another key, too.
             found: pairs.into_iter().find(|pair| pair.key == *revision),

@@ -31,6 +31,18 @@ pub(super) struct RevisionValue {
     commits: Vec<String>,
 }
 
+/// Outcome of a commit that etcd has refused, of which an earlier attempt may have been carried
+/// out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CommitOutcome {
+    /// The commit was carried out, and has created this revision.
+    Stored(Revision),
+    /// The commit was not carried out, and will not be.
+    NotStored,
+    /// An attempt may have been carried out, and its identifier forgotten since.
+    Forgotten,
+}
+
 impl RevisionValue {
     /// Value of an empty store, which has no such key.
     pub(super) fn empty() -> RevisionValue {
@@ -43,8 +55,14 @@ impl RevisionValue {
 
     /// Returns the value that a commit with the identifier `commit` puts.
     pub(super) fn after(&self, commit: &str) -> RevisionValue {
+        self.after_with(commit, REMEMBERED_COMMITS)
+    }
+
+    /// Returns the value that a commit puts if the last `remembered` identifiers are kept.
+    pub(super) fn after_with(&self, commit: &str, remembered: usize) -> RevisionValue {
         let mut commits = vec![commit.to_owned()];
-        commits.extend(self.commits.iter().take(REMEMBERED_COMMITS - 1).cloned());
+        let before = self.commits.iter().take(remembered.saturating_sub(1));
+        commits.extend(before.cloned());
         RevisionValue {
             schema: SCHEMA,
             revision: Revision(self.revision).next().0,
@@ -62,10 +80,27 @@ impl RevisionValue {
         write(&forgetful).expect("JSON")
     }
 
-    /// Returns the revision that a commit created; `None`: it is not among the last ones.
-    pub(super) fn revision_of(&self, commit: &str) -> Option<Revision> {
-        let later = self.commits.iter().position(|known| known == commit)?;
-        Some(Revision(self.revision.saturating_sub(later as u64)))
+    /// Returns the outcome of a refused commit that was decided on the state of `decided_on`. With
+    /// `may_be_done` an earlier attempt may have been carried out.
+    pub(super) fn outcome_of(
+        &self,
+        commit: &str,
+        decided_on: Revision,
+        may_be_done: bool,
+    ) -> CommitOutcome {
+        if let Some(later) = self.commits.iter().position(|known| known == commit) {
+            let created = self.revision.saturating_sub(later as u64);
+            return CommitOutcome::Stored(Revision(created));
+        }
+        // An attempt that was carried out has created the revision after the one that it compares.
+        // Its identifier is there unless as many others as are kept have followed.
+        let followed_by = self.revision.checked_sub(decided_on.next().0);
+        let is_forgotten = followed_by.is_some_and(|n| n >= self.commits.len() as u64);
+        if may_be_done && is_forgotten {
+            CommitOutcome::Forgotten
+        } else {
+            CommitOutcome::NotStored
+        }
     }
 }
 
@@ -329,15 +364,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_is_recognised_until_sixteen_others_have_followed() {
+    fn a_commit_is_recognised_until_as_many_others_as_are_remembered_have_followed() {
+        let of_mine = |value: &RevisionValue, may_be_done| {
+            value.outcome_of("mine", Revision::EMPTY, may_be_done)
+        };
+        let stored = CommitOutcome::Stored(Revision(1));
         let mut value = RevisionValue::empty().after("mine");
-        assert_eq!(value.revision_of("mine"), Some(Revision(1)));
+        assert_eq!(of_mine(&value, true), stored);
         for n in 0..REMEMBERED_COMMITS - 1 {
             value = value.after(&format!("other-{n}"));
-            assert_eq!(value.revision_of("mine"), Some(Revision(1)), "{n}");
+            assert_eq!(of_mine(&value, true), stored, "{n}");
         }
-        assert_eq!(value.revision_of("other-3"), Some(Revision(5)));
-        assert_eq!(value.after("last").revision_of("mine"), None);
+        let third = value.outcome_of("other-3", Revision(4), true);
+        assert_eq!(third, CommitOutcome::Stored(Revision(5)));
+        let value = value.after("last");
+        assert_eq!(of_mine(&value, true), CommitOutcome::Forgotten);
+        // The only attempt was refused, so none was carried out.
+        assert_eq!(of_mine(&value, false), CommitOutcome::NotStored);
+        // It would be the oldest one that is remembered.
+        let on_the_first = value.outcome_of("another", Revision(1), true);
+        assert_eq!(on_the_first, CommitOutcome::NotStored);
+        // A history that was restored from before the commit.
+        let restored = value.outcome_of("another", Revision(900), true);
+        assert_eq!(restored, CommitOutcome::NotStored);
     }
 
     #[test]

@@ -8,6 +8,9 @@ pub(crate) mod server;
 mod starts;
 mod watch;
 
+use std::thread;
+use std::time::Duration;
+
 use tidegate_cluster::store::{ClusterStore, EtcdOptions, EtcdStore, Revision, StoreError};
 use tidegate_cluster::{Change, Entitlement, HostRecord, Placement, Transfer};
 use tidegate_core::time::Nanos;
@@ -354,6 +357,53 @@ fn a_commit_whose_answer_was_lost_is_not_carried_out_twice() {
         let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
         assert_eq!(loaded.state.waiting.len(), waiting, "{loss:?}");
     }
+}
+
+#[test]
+fn a_commit_that_was_forgotten_before_its_next_attempt_is_not_called_a_conflict() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::shared();
+    let proxy = Proxy::start(server.client_port());
+    let prefix = Server::new_prefix();
+    let options = EtcdOptions {
+        endpoints: vec![proxy.url()],
+        // Attempts go on until the others have committed.
+        call_timeout: Duration::from_secs(300),
+        ..server.options(&prefix)
+    };
+    let (store, other) = (
+        EtcdStore::new(&options).expect("valid"),
+        server.store(&prefix),
+    );
+    let revision = store.commit(Revision::EMPTY, &[host("a")]).expect("writes");
+    proxy.lose_from("transfers/x", Loss::Answers);
+    let committed = thread::scope(|scope| {
+        let commit = scope.spawn(|| store.commit(revision, &[transfer("x")]));
+        let mut present = loop {
+            let loaded = other.load(Revision::EMPTY).expect("reads").expect("there");
+            if loaded.revision > revision {
+                break loaded.revision;
+            }
+            assert!(!commit.is_finished(), "the attempt came to etcd");
+            thread::sleep(Duration::from_millis(5));
+        };
+        // As many as are remembered.
+        for n in 0..256 {
+            let changes = [transfer(&format!("other-{n}"))];
+            present = other.commit(present, &changes).expect("writes");
+        }
+        proxy.answer();
+        commit.join().expect("no panic")
+    });
+    // A conflict would be decided again, and the job stored twice under another name.
+    assert!(
+        matches!(committed, Err(StoreError::OutcomeUnknown(_))),
+        "{committed:?}"
+    );
+    let loaded = other.load(Revision::EMPTY).expect("reads").expect("there");
+    assert!(loaded.state.has_transfer("x"), "it was stored");
 }
 
 #[test]

@@ -226,6 +226,7 @@ impl Etcd {
         let found = self.keys.get(first).cloned();
         Answer {
             succeeded,
+            may_be_done: false,
             at: self.revision,
             found: found.filter(|_| !succeeded || transaction.writes.is_empty()),
             is_there: {
@@ -316,9 +317,11 @@ impl KeyValues for Client {
         if etcd.fault(20) {
             return Err(unavailable(is_write));
         }
+        let mut may_be_done = false;
         // An attempt is on its way for so long that it is given up, or sent again.
         if is_write && etcd.fault(15) {
             etcd.late.push(transaction.clone());
+            may_be_done = true;
             if etcd.fault(2) {
                 return Err(unavailable(true));
             }
@@ -336,7 +339,10 @@ impl KeyValues for Client {
         // The answer is lost, and the request sent again.
         if is_write && etcd.fault(10) {
             answer = etcd.carry_out(transaction);
+            may_be_done = true;
         }
+        // Otherwise the store says that it does not know.
+        answer.may_be_done = may_be_done && etcd.bug != Bug::ForgetsCommits;
         if etcd.bug == Bug::ForgetsCommits
             && let Some(found) = &mut answer.found
             && let Some(value) = &found.value
