@@ -24,6 +24,19 @@ const STARTS_MAX: usize = 8;
 pub(super) struct RecordedStarts {
     /// By name of the VM.
     attempts: BTreeMap<String, StartAttempts>,
+    /// VM of the last attempt; the next pass begins behind it, so that starts which hang do not
+    /// keep others from their turn.
+    last_tried: String,
+}
+
+/// Answer to the question whether an attempt is to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    Due,
+    /// Another attempt is under way, or its pause is not over.
+    Later,
+    /// The largest number of attempts is under way, at whatever starts.
+    Busy,
 }
 
 /// Attempts at the start of one placement.
@@ -104,19 +117,37 @@ impl RecordedStarts {
             report(attempts, vm).await;
         }
         self.forget_others(&recorded);
-        for record in recorded {
-            let begun_ns = record.value.as_ref().map_or(0, |value| value.begun_ns);
-            let attempts = self.attempts.entry(record.vm.clone());
-            let attempts = attempts.or_insert_with(|| StartAttempts::new(begun_ns));
-            if !attempts.is_due() {
-                continue;
+        for record in self.in_turn(recorded) {
+            match self.turn(&record) {
+                Turn::Later => {}
+                Turn::Due if until <= Instant::now() => return Ok(()),
+                Turn::Busy => return Ok(()),
+                Turn::Due => self.attempt(store, held, membership, record).await?,
             }
-            if self.is_busy() || until <= Instant::now() {
-                return Ok(());
-            }
-            self.attempt(store, held, membership, record).await?;
         }
         Ok(())
+    }
+
+    /// Returns the records by name, those behind the last one that was tried first.
+    fn in_turn(&self, mut recorded: Vec<StartRecord>) -> Vec<StartRecord> {
+        recorded.sort_unstable_by(|one, other| one.vm.cmp(&other.vm));
+        let behind = recorded.partition_point(|record| record.vm <= self.last_tried);
+        recorded.rotate_left(behind);
+        recorded
+    }
+
+    /// Returns whether an attempt at a start is to be made now.
+    fn turn(&mut self, record: &StartRecord) -> Turn {
+        let begun_ns = record.value.as_ref().map_or(0, |value| value.begun_ns);
+        let attempts = self.attempts.entry(record.vm.clone());
+        let attempts = attempts.or_insert_with(|| StartAttempts::new(begun_ns));
+        if !attempts.is_due() {
+            Turn::Later
+        } else if self.is_busy() {
+            Turn::Busy
+        } else {
+            Turn::Due
+        }
     }
 
     /// Makes an attempt at a start that is due.
@@ -130,6 +161,7 @@ impl RecordedStarts {
         let Some(attempts) = self.attempts.get_mut(&record.vm) else {
             return Ok(());
         };
+        self.last_tried.clone_from(&record.vm);
         let checked = match &record.value {
             Ok(value) => store.check(held, &record.vm, &value.claim()).await,
             Err(why) => Ok(Checked::Refused(why.clone())),
@@ -234,6 +266,36 @@ mod tests {
             starts.attempts.insert(format!("{n}"), attempts);
         }
         assert!(starts.is_busy());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn starts_that_hang_do_not_keep_others_from_their_turn() {
+        let names: Vec<_> = (0..2 * STARTS_MAX + 1)
+            .map(|n| format!("vm-{n:02}"))
+            .collect();
+        let mut starts = RecordedStarts::default();
+        let mut tried = Vec::new();
+        for _ in 0..3 {
+            let all = names.iter().map(|vm| StartRecord::for_test(vm, 7));
+            for record in starts.in_turn(all.collect()) {
+                if starts.turn(&record) != Turn::Due {
+                    continue;
+                }
+                let attempts = starts.attempts.get_mut(&record.vm).expect("has its turn");
+                attempts.record_attempt(Some(task::spawn(std::future::pending())));
+                starts.last_tried.clone_from(&record.vm);
+                tried.push(record.vm);
+            }
+            // All that hung are given up, and due again at once.
+            for attempts in starts.attempts.values_mut() {
+                if let Some(task) = attempts.task.take() {
+                    task.abort();
+                }
+                attempts.next = Instant::now();
+            }
+        }
+        assert_eq!(tried[..names.len()], names, "each once before any again");
+        assert_eq!(tried.len(), 3 * STARTS_MAX);
     }
 
     #[test]
