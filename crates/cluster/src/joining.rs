@@ -132,6 +132,7 @@ impl MemberThread {
             lease: None,
             renewals: 0,
             held: None,
+            unconfirmed: None,
             details: Details::default(),
             publishing: Publishing::default(),
             recorded: RecordedStarts::default(),
@@ -191,6 +192,9 @@ struct Member<S> {
     /// Number of renewals so far.
     renewals: u32,
     held: Option<Held>,
+    /// Reservation that was written last, or whose write is under way, while no registration is
+    /// held.
+    unconfirmed: Option<ReservationValue>,
     details: Details,
     publishing: Publishing,
     recorded: RecordedStarts,
@@ -255,7 +259,7 @@ impl<S: MemberSource> Member<S> {
                     pause = FIRST_PAUSE;
                     self.held = Some(held);
                     let Lost(why) = self.hold(store).await;
-                    self.held = None;
+                    self.unconfirmed = self.held.take().map(|held| held.reservation);
                     self.membership.lost(why);
                 }
                 Err(why) => self.membership.obstructed(why),
@@ -287,6 +291,10 @@ impl<S: MemberSource> Member<S> {
         let devices = value.devices.iter_mut();
         devices.for_each(|device| device.budget = None);
         let asked = Instant::now();
+        if there.as_ref().is_none_or(|there| self.is_own(there)) {
+            // Known before it is written: the daemon may leave before the answer comes.
+            self.unconfirmed = Some(reservation.clone());
+        }
         let (written, former) = match there {
             Some(there) if !self.is_own(&there) => return Err(self.taken_by(&there)),
             Some(Registered { registration, .. }) => {
@@ -586,15 +594,32 @@ impl<S: MemberSource> Member<S> {
         lost
     }
 
-    /// Withdraws the registration.
+    /// Withdraws the registration, also one whose confirmation is under way.
     async fn leave(&mut self, store: &MemberStore) {
-        let left = match (self.held.take(), self.lease) {
-            (Some(held), _) => store.withdraw(&held.registration, held.reservation).await,
-            (None, Some(lease)) => store.revoke(lease).await,
-            (None, None) => Ok(()),
+        let left = match self.held.take() {
+            Some(held) => store.withdraw(&held.registration, held.reservation).await,
+            None => self.leave_unconfirmed(store).await,
         };
         if let Err(error) = left {
             tracing::debug!("the registration in the cluster ends with its lease: {error}");
+        }
+    }
+
+    /// Withdraws a registration of which it is not known whether etcd has it.
+    async fn leave_unconfirmed(&mut self, store: &MemberStore) -> Result<(), StoreError> {
+        if let Some(lease) = self.lease {
+            // First: a registration that is still on its way is refused without its lease.
+            store.revoke(lease).await?;
+        }
+        let Some(reservation) = self.unconfirmed.take() else {
+            return Ok(());
+        };
+        match store.registered().await? {
+            // Under the lease of the daemon before this one.
+            Some(there) if self.is_own(&there) => {
+                store.withdraw(&there.registration, reservation).await
+            }
+            _ => store.mark_left(reservation).await,
         }
     }
 }

@@ -469,6 +469,25 @@ impl MemberStore {
         self.revoke(held.lease).await
     }
 
+    /// Marks a reservation as that of a daemon that has left in order, if it is the one that etcd
+    /// has and no daemon is registered.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn mark_left(
+        &self,
+        mut reservation: ReservationValue,
+    ) -> Result<(), StoreError> {
+        let (key, written) = (self.own(RESERVATIONS), write(&reservation)?);
+        reservation.left = true;
+        let none_registered = Compare::create_revision(self.key(), CompareOp::Equal, 0);
+        // A value with the time at which it was written is of one daemon alone.
+        let is_own = Compare::value(key.as_str(), CompareOp::Equal, written);
+        let put = TxnOp::put(key, write(&reservation)?, None);
+        let transaction = Txn::new().when([none_registered, is_own]).and_then([put]);
+        self.transact(&transaction).await.map(drop)
+    }
+
     /// Carries out a transaction; `None`: the lease of a put has ended.
     async fn transact(&self, transaction: &Txn) -> Result<Option<Answer>, StoreError> {
         self.call(async |client| {

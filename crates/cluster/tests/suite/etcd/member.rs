@@ -14,6 +14,7 @@ use tidegate_server::membership::{
     HandedMembership, Membership, PlacedTransfer, PublishedDevice, StartRefusal,
 };
 
+use super::proxy::{Loss, Proxy};
 use super::server::{Server, is_installed};
 use super::{host, place, transfer};
 
@@ -175,6 +176,34 @@ fn a_daemon_is_seen_while_it_serves_and_its_reservation_stays() {
     let remove = [Change::DeleteHost("a".to_owned())];
     store.commit(revision, &remove).expect("nothing runs there");
     assert_eq!(record(&store, "a"), None);
+}
+
+#[test]
+fn a_daemon_that_leaves_before_its_registration_is_answered_has_left_in_order() {
+    if !is_installed() {
+        return;
+    }
+    let (server, store, options) = cluster();
+    let proxy = Proxy::start(server.client_port());
+    // In the value of a reservation, which registrations alone put.
+    proxy.lose_from(r#""left":false"#, Loss::Answers);
+    let options = EtcdOptions {
+        endpoints: vec![proxy.url()],
+        ..options
+    };
+    let daemon = Daemon::start(options, "a");
+    until("registered", || {
+        record(&store, "a").is_some_and(|it| it.daemon.is_some())
+    });
+    assert_eq!(daemon.state(), MembershipState::Waiting, "not answered");
+    thread::scope(|scope| {
+        scope.spawn(|| daemon.thread.leave());
+        // The end comes before an answer does.
+        thread::sleep(Duration::from_millis(100));
+        proxy.answer();
+    });
+    let left = record(&store, "a").expect("the reservation");
+    assert!(left.daemon.is_none() && left.has_left, "{left:?}");
 }
 
 #[test]
