@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_cluster::store::{ClusterStore, MemoryStore, Revision, Snapshot, StoreError, Update};
 use tidegate_cluster::{
-    Change, Cluster, DaemonSelection, Error, HostRecord, Placement, Session, Transfer,
+    Change, Cluster, DaemonSelection, Error, HostRecord, Placement, PublishedClock, Session,
+    Transfer,
 };
 use tidegate_core::time::Nanos;
 use tidegate_place::Request;
@@ -64,6 +65,10 @@ impl ClusterStore for Timed<'_> {
 
     fn learnt_by_all(&self, hosts: &[HostRecord]) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
         self.store.learnt_by_all(hosts)
+    }
+
+    fn clocks(&self) -> Result<Vec<PublishedClock>, StoreError> {
+        self.store.clocks()
     }
 
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError> {

@@ -2,6 +2,7 @@
 
 use tidegate_units::human::bytes_and_count;
 
+use crate::clock::ClockError;
 use crate::daemons::DaemonError;
 use crate::state::HostError;
 use crate::store::StoreError;
@@ -91,6 +92,9 @@ pub enum Error {
         /// Names of the hosts with a daemon.
         with_daemon: Vec<String>,
     },
+    /// Clock of the own machine, or of another placer, that is wrong.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
     /// Error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),

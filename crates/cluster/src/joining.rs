@@ -10,11 +10,13 @@
 //! ```
 //!
 //! The thread has a runtime of its own, so etcd delays nothing else of the daemon. It holds the
-//! registration under a lease that it renews about four times in the lease's length, publishes
-//! devices and standing reservations when they change, confirms placements for the control API
-//! ([`tidegate_server::membership`]), and has those transfers started whose placers could not ask.
+//! registration under a lease that it renews about four times in the lease's length, publishes its
+//! clock, and devices and standing reservations when they change, confirms placements for the
+//! control API ([`tidegate_server::membership`]), and has those transfers started whose placers
+//! could not ask.
 
 mod attempts;
+mod details;
 mod reconcile;
 mod recorded_starts;
 mod source;
@@ -31,16 +33,17 @@ use tidegate_server::membership::{
     HandedMembership, Membership, Obstacle, PublishedDevice, StartCheck, StartRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio::task;
-use tokio::time::{Instant as TokioInstant, sleep_until, timeout};
+use tokio::time::{Instant as TokioInstant, sleep_until, timeout, timeout_at};
 
+use crate::clock;
 use crate::store::member::{
-    Checked, MemberDeviceValue, MemberStore, MemberValue, Registered, Registration,
+    Checked, ClockValue, MemberDeviceValue, MemberStore, MemberValue, Registered, Registration,
     ReservationValue, Written,
 };
 use crate::store::{EtcdOptions, StoreError};
 
 use attempts::Attempts;
+use details::Details;
 use reconcile::reconcile;
 use recorded_starts::RecordedStarts;
 
@@ -50,10 +53,6 @@ pub use source::{DeviceDetails, MemberSource};
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Least pause between two looks, in times of their length.
 const LOOK_PART: u32 = 20;
-/// Shortest time between two computations of what devices can still promise.
-const DETAILS_MIN: Duration = Duration::from_secs(5);
-/// Longest time between two of them: running transfers change them, too.
-const DETAILS_MAX: Duration = Duration::from_secs(60);
 /// Renewals after which the key is looked at: a lease goes on although its key was deleted.
 const RENEWALS_A_LOOK: u32 = 4;
 /// Reason for the loss of a registration whose key has changed.
@@ -215,16 +214,6 @@ struct Held {
     reservation: ReservationValue,
     /// End of the lease by this host's clock, unless it is renewed.
     valid_until: Instant,
-}
-
-/// Budgets and policies of the devices, which take long to compute.
-#[derive(Default)]
-struct Details {
-    computed: Vec<DeviceDetails>,
-    begun: Option<Instant>,
-    /// Computation that is under way.
-    task: Option<task::JoinHandle<Vec<DeviceDetails>>>,
-    is_outdated: bool,
 }
 
 /// Reason why the registration is not held any more.
@@ -433,9 +422,11 @@ impl<S: MemberSource> Member<S> {
         let mut renew_at = Instant::now() + jittered(self.length / 4);
         let mut look_at = Instant::now();
         let mut starts_at = Instant::now();
+        // Not with the first look and starts, which may delay the renewal already.
+        let mut clock_at = Instant::now() + FIRST_PAUSE;
         self.recorded.retry();
         loop {
-            let next = renew_at.min(look_at).min(starts_at);
+            let next = renew_at.min(look_at).min(starts_at).min(clock_at);
             tokio::select! {
                 biased;
                 () = sleep_until(next.into()) => {}
@@ -445,10 +436,7 @@ impl<S: MemberSource> Member<S> {
                     }
                     continue;
                 }
-                details = finished(&mut self.details.task) => {
-                    self.details.task = None;
-                    self.details.computed = details;
-                }
+                () = self.details.finish() => {}
             }
             if renew_at <= Instant::now() {
                 match self.renew(store).await {
@@ -463,6 +451,12 @@ impl<S: MemberSource> Member<S> {
                     Err(lost) => return lost,
                 };
                 look_at = Instant::now() + LOOK_INTERVAL.max(took * LOOK_PART);
+            }
+            if clock_at <= Instant::now() && Instant::now() < renew_at {
+                let published = self.publish_clock(store);
+                // Without etcd the renewal is not to wait for it.
+                let _ = timeout_at(renew_at.into(), published).await;
+                clock_at = Instant::now() + clock::PUBLISH_INTERVAL;
             }
             if starts_at <= Instant::now() {
                 self.carry_out_starts(store, renew_at).await;
@@ -521,7 +515,7 @@ impl<S: MemberSource> Member<S> {
         value.joined_ns = held.value.joined_ns;
         let is_reserved_anew = reservation.devices != held.reservation.devices;
         self.details.is_outdated |= is_reserved_anew;
-        begin_details(&mut self.details, &self.source);
+        self.details.begin(&self.source);
         if is_reserved_anew && self.publishing.reservation.is_due() {
             let written = store.reserve(&held.registration, &reservation).await;
             let attempts = &mut self.publishing.reservation;
@@ -543,6 +537,19 @@ impl<S: MemberSource> Member<S> {
             }
         }
         Ok(took)
+    }
+
+    /// Publishes the clock of this host, with which placers compare theirs.
+    async fn publish_clock(&self, store: &MemberStore) {
+        let Some(held) = &self.held else {
+            return;
+        };
+        // Read last: a time that is older than its value is no difference of clocks.
+        let clock = ClockValue::new(now());
+        if let Err(error) = store.publish_clock(&held.registration, &clock).await {
+            // Placers leave out a clock that they do not hear of.
+            tracing::debug!("the clock is not published: {error}");
+        }
     }
 
     /// Has transfers started that placers have recorded and that have not begun, until the lease is
@@ -651,28 +658,4 @@ fn reserved(devices: &[PublishedDevice]) -> BTreeMap<String, u64> {
     let pairs = devices.iter();
     let pairs = pairs.map(|device| (device.name.clone(), device.reserved_bytes_per_s));
     pairs.collect()
-}
-
-/// Begins to compute what devices can still promise, if it is due.
-fn begin_details(details: &mut Details, source: &Arc<impl MemberSource>) {
-    let age = details.begun.map(|begun| begun.elapsed());
-    let is_due = match age {
-        None => true,
-        Some(age) => age >= DETAILS_MAX || (details.is_outdated && age >= DETAILS_MIN),
-    };
-    if !is_due || details.task.is_some() {
-        return;
-    }
-    details.is_outdated = false;
-    details.begun = Some(Instant::now());
-    let source = source.clone();
-    details.task = Some(task::spawn(async move { source.details().await }));
-}
-
-/// Waits for the end of a computation; for ever without one.
-async fn finished(task: &mut Option<task::JoinHandle<Vec<DeviceDetails>>>) -> Vec<DeviceDetails> {
-    match task {
-        Some(task) => task.await.unwrap_or_default(),
-        None => std::future::pending().await,
-    }
 }

@@ -11,11 +11,13 @@
 //!
 //! [`ClusterState`] is plain data. [`Change`]s lead from one state to the next; a store accepts
 //! them only if no other writer has committed since the state was loaded. [`Cluster`] runs the
-//! state machine of `tidegate-place` on such a state. It reads no clock and prints nothing: the
-//! caller passes in the time and receives [`ClusterEvent`]s.
+//! state machine of `tidegate-place` on such a state. It reads no wall clock and prints nothing:
+//! the caller passes in the time, which is compared with stored times and with the clocks of joined
+//! daemons before a commit, and receives [`ClusterEvent`]s.
 #![forbid(unsafe_code)]
 
 mod change;
+mod clock;
 mod cluster_event;
 mod daemons;
 mod driver;
@@ -31,6 +33,7 @@ pub mod store;
 mod table;
 
 pub use change::{Change, difference};
+pub use clock::{ClockError, PublishedClock, TimedRecord};
 pub use cluster_event::{ClusterEvent, Started};
 pub use daemons::{DaemonError, DaemonSelection, Daemons, LiveTransfer, ServedVm, VmTransfer};
 pub use driver::{Cluster, Session};

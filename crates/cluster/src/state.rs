@@ -1,5 +1,7 @@
 //! State of a cluster: plain data, and the invariants that every state satisfies.
 
+mod times;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::time::Nanos;

@@ -74,6 +74,20 @@ Examples:
         #[command(flatten)]
         store: StoreArgs,
     },
+    /// Set stored times that are ahead of this machine's clock to now
+    #[command(
+        after_help = "After a placer with a wrong clock, commands fail because stored times are \
+                      ahead of now. Check first that the clock of this machine is right \
+                      (`timedatectl`). Then this command sets such times of hosts and jobs to now; \
+                      the progress of such a job becomes what was reported last. A job that a \
+                      daemon was to start keeps the time at which it began, and so a later \
+                      deadline; `tidegate place end` ends it.\n\nExample:
+  tidegate place repair-times"
+    )]
+    RepairTimes {
+        #[command(flatten)]
+        store: StoreArgs,
+    },
     /// List, add, drain, resume and remove hosts
     #[command(subcommand)]
     Host(PlaceHostCommand),

@@ -25,6 +25,11 @@ impl Cluster<'_> {
     /// needed as well.
     pub fn continue_at(&mut self, now: Nanos) {
         self.session.now = now;
+        self.clock.set(now);
+        self.go_on(now);
+    }
+
+    fn go_on(&mut self, now: Nanos) {
         self.is_kept = true;
         self.pcos.refresh_next(now, HOSTS_PER_DECISION);
         self.apply_events();
@@ -40,6 +45,7 @@ impl Cluster<'_> {
     /// The store or a daemon fails. The next call loads everything.
     pub fn refresh(&mut self, now: Nanos) -> Result<(), Error> {
         self.session.now = now;
+        self.clock.set(now);
         self.pending.clear();
         self.lost_race = false;
         // The store may have gone on from what this cluster knows: everything is loaded.
@@ -66,6 +72,7 @@ impl Cluster<'_> {
             self.stored.state.adopt(part, changed);
             self.stored.state.raise_last(part);
             self.stored.revision = *revision;
+            self.clock.look_at_part(part, &self.stored.state);
             let learners = learnt.keys().filter_map(|host| self.state.host(host));
             hosts.extend(learners);
             self.databases.append(learnt);
@@ -75,6 +82,7 @@ impl Cluster<'_> {
         if let Some(Update::State(snapshot)) = update {
             self.databases = self.session.store.learnt_by_all(&snapshot.state.hosts)?;
             self.stored = snapshot;
+            self.clock.look_at(&self.stored.state);
             touched.everything = true;
         }
         if touched.everything || self.has_daemons() {
@@ -98,7 +106,8 @@ impl Cluster<'_> {
                 .iter()
                 .for_each(|host| self.pcos.retry_host(now, *host));
         }
-        self.continue_at(now);
+        // The clock was read before the load, which may have taken long.
+        self.go_on(now);
         Ok(())
     }
 

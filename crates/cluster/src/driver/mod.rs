@@ -8,6 +8,7 @@ mod daemon_transfers;
 mod keep;
 mod names;
 mod operations;
+mod own_clock;
 mod pending;
 mod progress;
 mod resume;
@@ -21,6 +22,7 @@ use tidegate_place::{
 };
 
 use crate::change::{Change, difference};
+use crate::clock::ClockReading;
 use crate::cluster_event::ClusterEvent;
 use crate::daemons::{DaemonSelection, Daemons};
 use crate::error::Error;
@@ -30,6 +32,7 @@ use crate::state::ClusterState;
 use crate::store::{ClusterStore, Revision, Snapshot, StoreError};
 use daemon_transfers::ReportedRates;
 use names::Names;
+use own_clock::OwnClock;
 use pending::Pending;
 use resume::Databases;
 
@@ -41,7 +44,7 @@ pub struct Session<'a> {
     pub daemons: &'a dyn Daemons,
     /// Callback for events. Those of changes are sent once the changes are stored.
     pub notify: &'a mut dyn FnMut(ClusterEvent),
-    /// Time since 1970-01-01 00:00 UTC.
+    /// Time since 1970-01-01 00:00 UTC, read just before the session is opened.
     pub now: Nanos,
     /// Daemons that are asked for their transfers.
     pub ask: DaemonSelection<'a>,
@@ -52,6 +55,7 @@ pub struct Session<'a> {
 /// Cluster during one session.
 pub struct Cluster<'a> {
     session: Session<'a>,
+    clock: OwnClock,
     /// Stored state with its revision.
     stored: Snapshot,
     state: ClusterState,
@@ -85,6 +89,7 @@ impl<'a> Cluster<'a> {
         session: Session<'a>,
         change: impl FnOnce(&mut ClusterState) -> Result<(), E>,
     ) -> Result<Cluster<'a>, Error> {
+        let reading = ClockReading::new(session.now);
         let stored = session.store.load(Revision::EMPTY)?;
         let stored = stored.unwrap_or_else(|| Snapshot {
             revision: Revision::EMPTY,
@@ -94,6 +99,8 @@ impl<'a> Cluster<'a> {
         // Taken before `change`, which may add hosts whose daemons have never answered.
         let stored_hosts: Vec<_> = state.hosts.iter().map(|host| host.name.clone()).collect();
         change(&mut state).map_err(Into::into)?;
+        // After `change`, which may have repaired the times.
+        let clock = OwnClock::new(reading, &state);
         let now = session.now;
         let reported = daemon_transfers::ask_daemons(
             &mut state,
@@ -111,6 +118,7 @@ impl<'a> Cluster<'a> {
         };
         let mut cluster = Cluster {
             session,
+            clock,
             stored,
             state,
             pcos,
@@ -160,8 +168,9 @@ impl<'a> Cluster<'a> {
     /// that [has lost a race](Cluster::lost_race) may be run again from its beginning.
     ///
     /// # Errors
-    /// Another writer has committed since the session was opened, the store fails, or a daemon does
-    /// not start a requested transfer, which is then removed from the store again.
+    /// Another writer has committed since the session was opened, the clock differs from those of
+    /// others or a stored time is ahead of it, the store fails, or a daemon does not start a
+    /// requested transfer, which is then removed from the store again.
     pub fn save(&mut self) -> Result<(), Error> {
         if self.session.read_only {
             self.open_closed();
@@ -173,6 +182,7 @@ impl<'a> Cluster<'a> {
             let present = self.stored.revision;
             return Err(StoreError::Conflict { present }.into());
         }
+        self.check_clock()?;
         self.copy_progress();
         // Daemons own live transfers; a stored copy would be out of date in the next session.
         let mut part = self.state.part(&self.touched);
@@ -204,6 +214,7 @@ impl<'a> Cluster<'a> {
             let committed = self.session.store.commit(revision, &changes);
             self.lost_race = matches!(committed, Err(StoreError::Conflict { .. }));
             self.stored.revision = committed?;
+            self.clock.committed(self.session.now);
         }
         // Later saves of the session commit only what has changed since this one.
         self.stored.state.adopt(&stored, &self.touched);

@@ -1,5 +1,6 @@
 //! Driver with an in-memory store and simulated daemons.
 
+mod clocks;
 mod keep;
 mod starts;
 

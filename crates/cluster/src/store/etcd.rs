@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use super::{ClusterStore, Revision, Snapshot, StoreError, Update};
 use crate::change::Change;
+use crate::clock::PublishedClock;
 use crate::record::HostRecord;
 use client::Members;
 use keyed::KeyedStore;
@@ -141,6 +142,10 @@ impl ClusterStore for EtcdStore {
 
     fn learnt_by_all(&self, hosts: &[HostRecord]) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
         self.0.learnt_by_all(hosts)
+    }
+
+    fn clocks(&self) -> Result<Vec<PublishedClock>, StoreError> {
+        self.0.clocks()
     }
 
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError> {

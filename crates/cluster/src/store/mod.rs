@@ -20,6 +20,7 @@ mod redb;
 use std::collections::BTreeMap;
 
 use crate::change::Change;
+use crate::clock::PublishedClock;
 use crate::part::Touched;
 use crate::record::HostRecord;
 use crate::state::{ClusterState, Inconsistent};
@@ -113,6 +114,15 @@ pub trait ClusterStore: Send + Sync {
             }
         }
         Ok(all)
+    }
+
+    /// Returns the wall clocks of hosts whose daemons are registered, as they have published them;
+    /// none in a store in which no daemon registers.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn clocks(&self) -> Result<Vec<PublishedClock>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// Applies changes to the state of `revision`, in order and all or nothing. Returns the

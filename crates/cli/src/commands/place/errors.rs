@@ -1,7 +1,7 @@
 //! Errors of the driver, with the option concerned and help texts.
 
 use tidegate_cluster::store::StoreError;
-use tidegate_cluster::{Error, HostError};
+use tidegate_cluster::{ClockError, Error, HostError};
 
 use tidegate_units::human::bytes;
 
@@ -127,6 +127,15 @@ fn of_transfer(error: &Error) -> Problem {
         Error::NotRemoved { transfer, .. } => {
             problem.help(format!("`tidegate place end {transfer}` ends it"))
         }
+        Error::Clock(ClockError::StoredAhead { .. }) => problem.help(
+            "synchronise the clocks of all machines (NTP; `timedatectl` shows the state); if that \
+             of this machine is right and the times stay ahead, `tidegate place repair-times` sets \
+             them to now",
+        ),
+        Error::Clock(ClockError::Ahead { .. } | ClockError::Behind { .. }) => problem.help(
+            "synchronise the clocks of all machines (NTP; `timedatectl` shows the state), and run \
+             this again",
+        ),
         Error::StillWaiting { .. } | Error::Host(_) | Error::Store(_) | Error::Daemon(_) => problem,
     }
 }
@@ -141,7 +150,9 @@ fn there_are(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_cluster::TimedRecord;
     use tidegate_cluster::store::Revision;
+    use tidegate_core::time::Nanos;
 
     #[test]
     fn failures_are_shown_with_their_place_and_a_remedy() {
@@ -157,6 +168,19 @@ mod tests {
         let message = problem(HostError::Unknown { host, known }).to_string();
         let expected = "error: there is no host \"c\"\n  where: NAME\n  help: there are none";
         assert_eq!(message, expected);
+        let (by, hosts) = (Nanos::from_secs(3_600), vec!["host \"a\"".to_owned()]);
+        let message = problem(Error::from(ClockError::Ahead { by, hosts })).to_string();
+        assert!(
+            message.contains("3600 s ahead of that of host \"a\"") && message.contains("NTP"),
+            "{message}"
+        );
+        let record = TimedRecord::Transfer("x".to_owned());
+        let message = problem(Error::from(ClockError::StoredAhead { record, ahead: by }));
+        let message = message.to_string();
+        assert!(
+            message.contains("job \"x\"") && message.contains("place repair-times"),
+            "{message}"
+        );
         let present = Revision(7);
         let message = problem(StoreError::Conflict { present }).to_string();
         assert!(

@@ -13,6 +13,7 @@ mod priority_database;
 pub(super) mod session;
 mod show;
 pub(super) mod stores;
+mod times;
 
 use anyhow::Result;
 use tidegate_core::time::Nanos;
@@ -31,6 +32,7 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
         PlaceCommand::List { store } => list(store, out),
         PlaceCommand::Moved { moved, store } => moved_on(moved, store, out),
         PlaceCommand::End { name, store } => end(name, store, out),
+        PlaceCommand::RepairTimes { store } => times::repair(store, out),
         PlaceCommand::Host(command) => host::run(command, out),
         PlaceCommand::Db { file: None, store } => priority_database::run(store, out),
         PlaceCommand::Db {

@@ -6,6 +6,7 @@ mod fixture;
 mod hosts;
 mod jobs;
 mod start;
+mod times;
 mod whole;
 
 use std::io::{BufRead, BufReader, Write};

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::client::Failure;
-use super::keys::{MEMBERS, RESERVATIONS};
+use super::keys::{CLOCKS, MEMBERS, RESERVATIONS};
+use super::published::ClockValue;
 use super::records::{
     FOLDERS, HOSTS, KeyValue, LEARNT, REVISION, Records, SETTINGS, Value, Writes,
 };
 use super::value::{CommitOutcome, LearntValue, RevisionValue, read};
 use crate::change::Change;
+use crate::clock::PublishedClock;
 use crate::part::Touched;
 use crate::record::HostRecord;
 use crate::store::{ClusterStore, Revision, Snapshot, StoreError, Update};
@@ -413,7 +415,10 @@ impl<K: KeyValues> KeyedStore<K> {
                 };
                 return Ok(fits.is_ok().then_some(followed));
             }
-            let target = self.found_revision(&answer)?.revision;
+            let target = Target {
+                revision: self.found_revision(&answer)?.revision,
+                at: answer.at,
+            };
             if !self.read_events(records, target, &mut followed)? {
                 return Ok(None);
             }
@@ -426,16 +431,23 @@ impl<K: KeyValues> KeyedStore<K> {
     fn read_events(
         &self,
         records: &mut Records,
-        target: u64,
+        target: Target,
         followed: &mut Followed,
     ) -> Result<bool, StoreError> {
         let before = records.followed();
-        while records.revision.revision < target || records.followed() == before {
+        // Clocks are published all the time, and a check after each would come to no end.
+        let (mut are_clocks, mut is_news) = (false, false);
+        while records.revision.revision < target.revision
+            || records.followed() == before
+            || are_clocks && !is_news && records.followed() < target.at
+        {
             let from = records.followed() + 1;
             let Events::Some(events) = self.keys.events(&self.prefix, from)? else {
                 return Ok(false);
             };
             for event in events.into_iter().filter_map(|event| self.relative(event)) {
+                let is_clock = event.key.starts_with(CLOCKS);
+                (are_clocks, is_news) = (are_clocks | is_clock, is_news | !is_clock);
                 let applied = records.apply(&self.prefix, &event, &mut followed.touched);
                 let Ok(learnt) = applied else {
                     return Ok(false);
@@ -446,6 +458,15 @@ impl<K: KeyValues> KeyedStore<K> {
         }
         Ok(true)
     }
+}
+
+/// State up to which events are read.
+#[derive(Clone, Copy)]
+struct Target {
+    /// Revision of the cluster.
+    revision: u64,
+    /// Revision of etcd.
+    at: i64,
 }
 
 /// Changes that events have brought.
@@ -525,6 +546,17 @@ impl<K: KeyValues> ClusterStore for KeyedStore<K> {
             }
         }
         Ok(all)
+    }
+
+    fn clocks(&self) -> Result<Vec<PublishedClock>, StoreError> {
+        let folder = self.key(CLOCKS);
+        let listing = self.keys.list(&[], std::slice::from_ref(&folder));
+        let pairs = listing.map_err(|failure| failure.error)?.pairs.into_iter();
+        let clock = |pair: KeyValue| {
+            let host = pair.key.strip_prefix(&folder)?;
+            ClockValue::read(host, &pair.value?)
+        };
+        Ok(pairs.filter_map(clock).collect())
     }
 
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError> {

@@ -14,7 +14,7 @@ use etcd_client::{
 use tidegate_api::cluster::PlacementClaim;
 
 use super::client::{Failure, Members};
-use super::keys::{MEMBERS, RESERVATIONS, STARTS};
+use super::keys::{CLOCKS, MEMBERS, RESERVATIONS, STARTS};
 use super::records::{HOSTS, KeyValue, PLACEMENTS};
 use super::start_checks::{Confirmation, StartedPlacement};
 use super::starts::start_key;
@@ -23,7 +23,7 @@ use super::value::{PlacementValue, read, write};
 use super::{ANSWER_BYTES, EtcdOptions};
 use crate::store::StoreError;
 
-pub(crate) use super::published::{MemberDeviceValue, MemberValue, ReservationValue};
+pub(crate) use super::published::{ClockValue, MemberDeviceValue, MemberValue, ReservationValue};
 pub(crate) use super::start_checks::Checked;
 pub(crate) use super::starts::StartValue;
 
@@ -256,6 +256,23 @@ impl MemberStore {
             Some(_) => Written::Done(held.clone()),
             None => Written::NotOurs,
         })
+    }
+
+    /// Publishes the clock of the host under a registration that this daemon holds.
+    ///
+    /// # Errors
+    /// etcd does not answer, or refuses.
+    pub(crate) async fn publish_clock(
+        &self,
+        held: &Registration,
+        clock: &ClockValue,
+    ) -> Result<(), StoreError> {
+        let ours = Compare::mod_revision(self.key(), CompareOp::Equal, held.put_at);
+        let under_lease = Some(PutOptions::new().with_lease(held.lease));
+        let put = TxnOp::put(self.own(CLOCKS), write(clock)?, under_lease);
+        let transaction = Txn::new().when([ours]).and_then([put]);
+        // Without the registration or its lease the renewal says so.
+        self.transact(&transaction).await.map(drop)
     }
 
     async fn write(

@@ -1,4 +1,5 @@
-//! Values that daemons publish: `members/HOST` under a lease, and `reservations/HOST`, which stays.
+//! Values that daemons publish: `members/HOST` and `clocks/HOST` under a lease, and
+//! `reservations/HOST`, which stays.
 //!
 //! A member is read leniently, because no one writes it back: of a record of another version it
 //! counts that it is there. A reservation decides where a transfer may be placed, so one that is
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::time::Nanos;
 
 use super::value::SCHEMA;
+use crate::clock::PublishedClock;
 use crate::membership::{MemberDevice, Membership, RegisteredDaemon};
 
 /// Value of `reservations/HOST`.
@@ -43,6 +45,34 @@ impl ReservationValue {
             has_left: self.left,
             daemon: None,
         }
+    }
+}
+
+/// Value of `clocks/HOST`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub(crate) struct ClockValue {
+    schema: u32,
+    /// Time at which it was written, by the wall clock of the host.
+    time_ns: u64,
+}
+
+impl ClockValue {
+    pub(crate) fn new(time: Nanos) -> ClockValue {
+        ClockValue {
+            schema: SCHEMA,
+            time_ns: time.0,
+        }
+    }
+
+    /// Returns the clock of a host; `None`: the value is damaged or of another version, and says
+    /// nothing of that clock.
+    pub(super) fn read(host: &str, value: &[u8]) -> Option<PublishedClock> {
+        let read = serde_json::from_slice::<ClockValue>(value).ok();
+        let read = read.filter(|read| read.schema == SCHEMA)?;
+        Some(PublishedClock {
+            host: host.to_owned(),
+            time: Nanos(read.time_ns),
+        })
     }
 }
 
@@ -112,6 +142,18 @@ mod tests {
         };
         let records = Records::read("/t/", pairs.iter().map(pair).collect(), 3)?;
         Ok(records.snapshot().state.memberships)
+    }
+
+    #[test]
+    fn a_clock_is_read_as_it_was_written_and_another_one_is_left_out() {
+        let clock = ClockValue::new(Nanos(7));
+        let text = serde_json::to_string(&clock).expect("JSON");
+        assert_eq!(text, r#"{"schema":1,"time_ns":7}"#);
+        let read = ClockValue::read("a", text.as_bytes()).expect("a clock");
+        assert_eq!((read.host.as_str(), read.time), ("a", Nanos(7)));
+        for other in [r#"{"schema":2,"time_ns":7}"#, r#"{"schema":1}"#, "["] {
+            assert_eq!(ClockValue::read("a", other.as_bytes()), None, "{other}");
+        }
     }
 
     #[test]

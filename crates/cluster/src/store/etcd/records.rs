@@ -6,7 +6,7 @@ mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::keys::{MEMBERS, RESERVATIONS, STARTS};
+use super::keys::{CLOCKS, MEMBERS, RESERVATIONS, STARTS};
 use super::published::{MemberValue, ReservationValue};
 use super::starts::{StartValue, recorded_key};
 use super::value::{
@@ -265,7 +265,8 @@ impl Records {
         touched: &mut Touched,
     ) -> Result<Option<(String, Vec<u8>)>, StoreError> {
         let known = self.versions.get(&event.key).copied().unwrap_or_default();
-        if event.version <= known.max(self.complete) {
+        let is_clock = event.key.starts_with(CLOCKS);
+        if is_clock || event.version <= known.max(self.complete) {
             self.followed = self.followed.max(event.version);
             return Ok(None);
         }
