@@ -9,6 +9,13 @@ import base64
 import json
 
 NANOS = 10**9
+# Folder of clocks, which daemons publish all the time: no part of the state.
+CLOCKS = "clocks/"
+# Seconds by which a command's clock may have been read before the commit of another one that it
+# comes after: it reads it, loads the state, and commits.
+READ_EARLIER_SECONDS = 30
+# Fields with the time of a command that has put a record.
+TIMES = ("steady_since_ns", "as_of_ns", "begun_ns", "arrived_ns")
 
 
 class HistoryError(Exception):
@@ -39,6 +46,10 @@ class History:
         self.commits = 0
         # Of each job in the order of time: host, begin, deadline, bytes, end (`None`: none yet).
         self.placed = {}
+        # Of each job in the order of time: record, whether it was placed, revision of its removal.
+        self.requested = {}
+        # Latest time in the records that each revision has put, of those that have one.
+        self.times = []
 
     def replay(self, events):
         """Applies events, and checks the state after each revision."""
@@ -54,9 +65,9 @@ class History:
     def _apply(self, revision, events):
         changes = []
         for _, key, value in events:
-            if not key.startswith(self.prefix):
-                continue
             name = key.removeprefix(self.prefix)
+            if not key.startswith(self.prefix) or name.startswith(CLOCKS):
+                continue
             before = self.keys.get(name)
             changes.append((name, before, value))
             if value is not None:
@@ -65,7 +76,14 @@ class History:
                 del self.keys[name]
             else:
                 raise HistoryError(f"revision {revision} deletes {key}, which was not there")
+        times = [time for _, _, value in changes if value for time in times_of(json.loads(value))]
+        if times:
+            self.times.append((revision, max(times)))
         # A transaction puts a placement before its job: both are looked at once it is complete.
+        for name, before, value in changes:
+            kind, _, rest = name.partition("/")
+            if kind == "transfers":
+                self._transfer(revision, rest, before, value)
         for name, before, value in changes:
             kind, _, rest = name.partition("/")
             if kind == "placements":
@@ -73,6 +91,15 @@ class History:
             elif name == "revision":
                 self._commit(revision, value)
         self._check(revision)
+
+    def _transfer(self, revision, job, before, value):
+        lives = self.requested.setdefault(job, [])
+        if value is None:
+            lives[-1]["gone"] = revision
+        elif before is None:
+            lives.append({"transfer": json.loads(value), "placed": False, "gone": None})
+        else:
+            lives[-1]["transfer"] = json.loads(value)
 
     def _commit(self, revision, value):
         number = json.loads(value)["revision"]
@@ -90,6 +117,8 @@ class History:
             transfer = json.loads(self.keys.get(f"transfers/{job}", "null"))
             lives.append({"host": placement["host"], "begun": placement["begun_ns"],
                           "transfer": transfer, "ended": None, "revision": revision})  # fmt: skip
+            if requested := self.requested.get(job):
+                requested[-1]["placed"] = True
         elif json.loads(before)["host"] != placement["host"]:
             raise HistoryError(f"revision {revision} moves {job} to another host")
 
@@ -121,6 +150,53 @@ class History:
             if f"placements/{job}" not in self.keys:
                 raise HistoryError(f"revision {revision} has an entitlement of {job}, which is not placed")
 
+    def vanished(self, job):
+        """Reason why the removal of a job that was never placed is no discard; `None`: it is one.
+
+        A job may be discarded by a command whose clock says that its deadline has passed. Clocks are
+        those of one machine here.
+        """
+        for life in self.requested.get(job, ()):
+            if life["placed"] or life["gone"] is None:
+                continue
+            due = life["transfer"]["arrived_ns"] + life["transfer"]["deadline_ns"]
+            # The command that discards it may put nothing with a time; one after it does.
+            known = [(at, time) for at, time in self.times if at >= life["gone"]]
+            for at, time in known[:1]:
+                slack = 0 if at == life["gone"] else READ_EARLIER_SECONDS * NANOS
+                if time + slack < due:
+                    return f"revision {life['gone']} removes {job} {(due - time) / NANOS:.1f} s before its deadline"
+        return None
+
+    def differences(self, view, now_ns):
+        """Differences of the present state from `tidegate place list -o json`, as sentences."""
+        there = {host["host"]: host for host in view["hosts"]}
+        hosts = dict(self._records("hosts"))
+        transfers = dict(self._records("transfers"))
+        placements = dict(self._records("placements"))
+        found = [f"{host} is no host" for host in there.keys() - hosts.keys()]
+        for name, host in hosts.items():
+            if name not in there:
+                found.append(f"host {name} is not shown")
+                continue
+            if there[name]["drained"] != host.get("drained", False):
+                found.append(f"host {name} is shown with drained = {there[name]['drained']}")
+            # Jobs of daemons that no placer knows are shown as HOST/VM.
+            shown = {job["name"]: job["size_bytes"] for job in there[name]["jobs"] if "/" not in job["name"]}
+            placed = {job: transfers[job]["bytes"] for job, it in placements.items() if it["host"] == name}
+            if shown != placed:
+                jobs = sorted(dict(shown.items() ^ placed.items()))
+                found.append(f"host {name} is shown with other jobs than it has: {', '.join(jobs)}")
+        shown = {job["name"] for job in view["waiting"]}
+        for job, transfer in transfers.items():
+            is_overdue = transfer["arrived_ns"] + transfer["deadline_ns"] <= now_ns
+            if job not in placements and job not in shown and not is_overdue:
+                found.append(f"{job} waits, and is not shown")
+        for job in shown:
+            if job not in transfers or job in placements:
+                found.append(f"{job} is shown as waiting, and does not wait")
+        return found
+
     def overfilled(self, bandwidths):
         """Hosts with more than they can do, by the demand that any schedule has to meet.
 
@@ -147,10 +223,15 @@ class History:
         return used
 
 
+def times_of(record):
+    """Times at which a record was put, in nanoseconds."""
+    return [record[field] for field in TIMES if field in record]
+
+
 # ------------------------------------------------------------------------ its own test
 
 HOST = {"max_transfers": 2}
-JOB = {"bytes": 600, "deadline_ns": 10 * NANOS}
+JOB = {"bytes": 600, "deadline_ns": 10 * NANOS, "arrived_ns": 0}
 
 
 def placement(host, begun=0):
@@ -192,6 +273,63 @@ def replayed(transactions):
     return history
 
 
+def check_vanished():
+    """Fails if a job that vanishes early is not found, or one that is discarded is."""
+    waits = [*sound(), {"transfers/y": JOB, "revision": {"revision": 5}}]
+
+    def gone(with_keys, *later):
+        removal = {"transfers/y": None, **with_keys, "revision": {"revision": 6}}
+        return replayed([*waits, removal, *later]).vanished("y")
+
+    def steady(seconds):
+        return {"hosts/a": {**HOST, "steady_since_ns": seconds * NANOS}}
+
+    assert replayed(waits).vanished("y") is None, "it still waits"
+    assert gone(steady(10)) is None, "its deadline"
+    assert "removes y 0.5 s before" in gone({"hosts/a": {**HOST, "steady_since_ns": 9_500_000_000}})
+    assert gone({}) is None, "nothing tells"
+    # By the next command that puts a time.
+    after = {**steady(11), "revision": {"revision": 7}}
+    assert gone({}, after) is None
+    late = JOB["deadline_ns"] // NANOS - READ_EARLIER_SECONDS - 1
+    early = {**steady(late), "revision": {"revision": 7}}
+    assert "before its deadline" in gone({}, early)
+    placed = {"placements/y": placement("a"), "revision": {"revision": 6}}
+    ended = {"placements/y": None, "transfers/y": None, **steady(1), "revision": {"revision": 7}}
+    assert replayed([*waits, placed, ended]).vanished("y") is None, "it was ended"
+
+
+def check_differences():
+    """Fails if a view that is not of the state is not found."""
+    history = replayed([*sound(), {"transfers/y": JOB, "revision": {"revision": 5}}])
+
+    def view(jobs, waiting, hosts=("a", "b"), drained=False):
+        on_b = [{"name": name, "size_bytes": size} for name, size in jobs.items()]
+        there = {"a": [{"name": "a/live", "size_bytes": 1}], "b": on_b, "c": []}
+        return {
+            "hosts": [{"host": host, "drained": drained, "jobs": there[host]} for host in hosts],
+            "waiting": [{"name": name} for name in waiting],
+        }
+
+    right = view({"x": 600}, ["y"])
+    assert history.differences(right, 0) == [], history.differences(right, 0)
+    assert history.differences(view({"x": 600}, []), 10 * NANOS) == [], "overdue"
+    wrong = {
+        "y waits, and is not shown": view({"x": 600}, []),
+        "x is shown as waiting": view({"x": 600}, ["y", "x"]),
+        "z is shown as waiting": view({"x": 600}, ["y", "z"]),
+        "has: x": view({}, ["y"]),
+        "has: x ": view({"x": 601}, ["y"]),
+        "has: z": view({"x": 600, "z": 1}, ["y"]),
+        "host b is not shown": view({}, ["y"], hosts=("a",)),
+        "c is no host": view({"x": 600}, ["y"], hosts=("a", "b", "c")),
+        "drained = True": view({"x": 600}, ["y"], drained=True),
+    }
+    for expected, other in wrong.items():
+        found = history.differences(other, 0)
+        assert any(expected.strip() in text for text in found), f"{expected} is not in: {found}"
+
+
 def check_itself():
     """Fails with an assertion if a fault is not found, or a sound history is refused."""
     history = replayed(sound())
@@ -205,6 +343,8 @@ def check_itself():
             assert expected in str(error), f"{expected} is not in: {error}"
         else:
             raise AssertionError(f"not found: {expected}")
+    check_vanished()
+    check_differences()
 
 
 if __name__ == "__main__":
