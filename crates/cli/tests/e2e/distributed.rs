@@ -8,6 +8,15 @@ use std::process::{Child, Command, Stdio};
 use crate::daemon::{Scratch, signal};
 use crate::tool::{have, json};
 
+/// Upper bound of a party's live ratio, as a part of the simulated one, in a run of a few seconds
+/// beside other tests. A ratio is the share of a party over the mean of the bulk transfers. In the
+/// row that is run here it is 1.00 for each in the simulator, and 5.61 for sysbench on hosts that
+/// hear nothing (`experiments/vfair/README.md`): this bound fails if the exchange does nothing. The
+/// narrow bound of 0.05, which decides the exit status, is for machines with idle processors.
+const MOST_PART: f64 = 2.5;
+/// Lower bound of this part, for a machine without processor time for sysbench's threads.
+const LEAST_PART: f64 = 0.25;
+
 /// Starts the shortest run of the table's first row, with its files in the test's directory.
 fn start(scratch: &Scratch, seconds: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -44,7 +53,8 @@ fn a_row_of_table_5_runs_on_live_hosts() {
     let scratch = Scratch::new();
     let output = start(&scratch, "3").wait_with_output().expect("it ends");
     let messages = String::from_utf8_lossy(&output.stderr);
-    // 1 where this machine is too busy for live shares to be those of the simulator.
+    // 1 where this machine is too busy for live ratios to be within 0.05 of the simulator's; the
+    // bounds below hold all the same.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{messages}");
     let results = json(&String::from_utf8_lossy(&output.stdout));
     let row = &results["rows"][0];
@@ -56,6 +66,9 @@ fn a_row_of_table_5_runs_on_live_hosts() {
     assert_eq!(names, [Some("sysbench"), Some("ftp"), Some("scp")]);
     for (party, host) in parties.iter().zip(1..) {
         assert_eq!(party["hosts"], serde_json::json!([host]));
+        let ratio = |key: &str| party[key].as_f64().expect("a figure");
+        let part = ratio("live_ratio") / ratio("simulated_ratio");
+        assert!((LEAST_PART..MOST_PART).contains(&part), "{party}");
         for share in ["live_share", "simulated_share"] {
             let share = party[share].as_f64().expect("a figure");
             assert!(share > 0.0 && share < 1.5, "{party}");
