@@ -12,7 +12,8 @@ use super::{Content, LogFormat, LogLevel};
 /// Help text after the options.
 pub(super) const HELP: &str = "\
 SIGTERM and SIGINT stop the daemon once requests in flight are done; a second signal stops it at \
-once.
+once. SIGHUP reads the configuration file again, applies what changed in its VMs, limit groups and \
+policies, and logs which keys need a restart or --takeover.
 
 --file serves disks without a configuration file, each as a VM named after its file, with the \
 objective of the options. What attaches the disks is printed once they are served. \

@@ -5,8 +5,7 @@ use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
 
 use anyhow::{Context, Result};
-use tidegate_config::diagnostic::Severity;
-use tidegate_server::config::{Config, ConfigErrors, Diagnostic};
+use tidegate_server::config::{self, Config, ConfigErrors};
 use tidegate_server::daemon::{Daemon, Signals, StartError, Stopped, wait_for_forced_end};
 use tidegate_server::takeover::Inherited;
 use tokio::task::JoinHandle;
@@ -58,25 +57,11 @@ pub(super) fn run(
 /// Logs an error that ends the daemon.
 fn log_error(error: &anyhow::Error) {
     if let Some(ConfigErrors(errors)) = error.downcast_ref() {
-        return errors.iter().for_each(log_diagnostic);
+        return errors.iter().for_each(config::log_diagnostic);
     }
     let problem = problem::for_api(error);
     let at = Some(problem.at).filter(|at| !at.is_empty());
     tracing::error!(at, help = problem.allowed, "{}", problem.what);
-}
-
-/// Logs what a configuration was found to have.
-pub(super) fn log_diagnostic(found: &Diagnostic) {
-    let Diagnostic { what, allowed, .. } = found;
-    let at = Some(&*found.field).filter(|field| !field.is_empty());
-    let file = found.place.as_ref().map(|place| &*place.file);
-    let line = found.place.as_ref().map(|place| place.line);
-    let help = allowed.as_deref();
-    match found.severity {
-        Severity::Error => tracing::error!(at, file, line, help, "{what}"),
-        Severity::Warning => tracing::warn!(at, file, line, help, "{what}"),
-        Severity::Note => tracing::info!(at, file, line, help, "{what}"),
-    }
 }
 
 /// Signals that end a daemon. To be installed before the daemon has a socket: who finds the socket

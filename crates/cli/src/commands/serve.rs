@@ -256,7 +256,7 @@ fn warn(warnings: &[Diagnostic], format: LogFormat) {
     for warning in warnings {
         match format {
             LogFormat::Text => output::tell(format_args!("{warning}\n")),
-            LogFormat::Json => daemon_process::log_diagnostic(warning),
+            LogFormat::Json => config::log_diagnostic(warning),
         }
     }
 }

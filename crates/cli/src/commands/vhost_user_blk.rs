@@ -142,6 +142,7 @@ fn config(path: &Path, args: &VhostUserBlkArgs) -> Config {
         control: ControlConfig::default(),
         store: None,
         file: None,
+        sections: serde_json::Value::Null,
         // Nobody could ask for it.
         history: HistoryConfig::off(),
         recording: None,

@@ -34,6 +34,7 @@ mod packages;
 mod patterns;
 mod paused;
 mod power;
+mod reload;
 mod remote_disks;
 mod remote_disks_tls;
 mod report;

@@ -306,18 +306,6 @@ fn a_socket_that_goes_over_gets_the_mode_of_the_new_configuration() {
 }
 
 #[test]
-fn a_daemon_without_tls_says_that_sighup_reads_nothing_again() {
-    let daemon = one_disk("");
-    let mut client = Client::new(&daemon, "a");
-    daemon.signal("HUP");
-    wait_for("the answer", || {
-        daemon.logged(&["SIGHUP: no listener of disks has TLS", "--takeover"])
-    });
-    client.check();
-    daemon.stop();
-}
-
-#[test]
 fn replies_that_a_client_does_not_read_are_there_after_a_takeover_and_a_stop() {
     let disk = Backing::File.vm("a", "64 MiB", "");
     let mut daemon = Daemon::start(&[Backing::File.device(""), disk].concat());

@@ -104,6 +104,20 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     Ok(loaded)
 }
 
+/// Logs what a configuration was found to have.
+pub fn log_diagnostic(found: &Diagnostic) {
+    let Diagnostic { what, allowed, .. } = found;
+    let at = Some(&*found.field).filter(|field| !field.is_empty());
+    let file = found.place.as_ref().map(|place| &*place.file);
+    let line = found.place.as_ref().map(|place| place.line);
+    let help = allowed.as_deref();
+    match found.severity {
+        Severity::Error => tracing::error!(at, file, line, help, "{what}"),
+        Severity::Warning => tracing::warn!(at, file, line, help, "{what}"),
+        Severity::Note => tracing::info!(at, file, line, help, "{what}"),
+    }
+}
+
 /// Reads and checks the text of a configuration file. `file` is its name in messages, `base` the
 /// directory that relative paths are relative to.
 ///
@@ -155,6 +169,8 @@ pub fn fuzz(data: &[u8]) {
 pub struct Config {
     /// File that the configuration was read from; `None` if it was made in another way.
     pub file: Option<PathBuf>,
+    /// All sections but `[[vm]]`, as the file writes them: an object of its keys.
+    pub sections: serde_json::Value,
     /// Paths of disks that are not named in the file.
     pub paths: PathsConfig,
     /// Deadlines for opening disks and for an orderly end, and the sandbox.

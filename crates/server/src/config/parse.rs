@@ -55,8 +55,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let vm_tables = section.take_tables("vm");
     require_listeners_and_devices(&section);
 
-    // Devices come first, because VMs refer to them; VMs before listeners, which name their
-    // exports.
+    // Devices come first, because VMs refer to them; VMs before listeners, which name exports.
     let drafts = device::read_all(&device_tables, context);
     let mut exports = Names::default();
     let known: Vec<_> = drafts.iter().map(|draft| draft.known.clone()).collect();
@@ -69,6 +68,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     warn_of_devices(&drafts, &vms);
     Some(Config {
         file: None,
+        sections: sections_as_written(root),
         // Errors return only here, after everything was read, so that all are reported together.
         paths: paths?.of_daemon(nbd::set_daemon(&vm_tables, &mut vms, &listeners, &daemon)),
         daemon: daemon?,
@@ -87,6 +87,15 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
             .collect::<Option<_>>()?,
         vms: vms.into_iter().collect::<Option<_>>()?,
     })
+}
+
+/// Returns the keys of all sections but `[[vm]]`, as the file writes them.
+fn sections_as_written(root: &Field<'_>) -> serde_json::Value {
+    let mut sections = root.node().to_json();
+    if let Some(sections) = sections.as_object_mut() {
+        sections.remove("vm");
+    }
+    sections
 }
 
 /// Returns where recordings are, by the section or by its defaults. `None`: there was an error.

@@ -33,6 +33,7 @@ mod plane;
 mod put_conflicts;
 mod recorded_starts;
 mod recordings;
+mod reload;
 mod request_body;
 mod routes;
 mod schedule;

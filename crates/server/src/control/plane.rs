@@ -293,7 +293,7 @@ impl Inventory for DaemonHandle {
     }
 
     fn sized_by_configuration(&self, vm: &str, export: &str) -> Option<DiskConfig> {
-        self.vms().sized_by_configuration(vm, export).cloned()
+        self.vms().sized_by_configuration(vm, export)
     }
 
     fn handshakes(&self) -> HandshakeCounts {

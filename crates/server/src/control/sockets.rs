@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::access::{Caller, Rules};
@@ -45,6 +46,8 @@ pub struct Sockets {
     /// that handshakes with one delay none with the other.
     control_tls: TlsListeners,
     metrics_tls: TlsListeners,
+    /// Signals to read the configuration again, from before it is in force.
+    hangups: io::Result<Signal>,
     /// Program that makes what-if runs and reports, and the socket that it asks.
     maker: Option<Maker>,
 }
@@ -150,6 +153,7 @@ impl Sockets {
             dashboards,
             control_tls: open_tls(config, "control API", control_with_tls)?,
             metrics_tls: open_tls(config, "metrics", metrics_with_tls)?,
+            hangups: signal(SignalKind::hangup()),
             maker: None,
         })
     }
@@ -199,10 +203,10 @@ impl Sockets {
         }
     }
 
-    /// Serves the API, metrics and the dashboard, and applies schedules until `stop` is done, and
-    /// then closes all connections and waits until the replies of those over TLS are sent, or
-    /// should be. Dropping the future closes everything at once. The files of the sockets are
-    /// removed at the end.
+    /// Serves the API, metrics and the dashboard, applies schedules, and applies the configuration
+    /// file again on SIGHUP, until `stop` is done, and then closes all connections and waits until
+    /// the replies of those over TLS are sent, or should be. Dropping the future closes everything
+    /// at once. The files of the sockets are removed at the end.
     ///
     /// # Errors
     /// If the runtime cannot register a socket.
@@ -217,6 +221,7 @@ impl Sockets {
             dashboards,
             control_tls,
             metrics_tls,
+            hangups,
             maker,
         } = self;
         let tokens = Tokens::load(daemon.store().cloned());
@@ -258,6 +263,10 @@ impl Sockets {
             tasks.spawn(accept(listener, name, connections, caller));
         }
         tasks.spawn(follow_recorded_starts(api.clone()));
+        match hangups {
+            Ok(hangups) => drop(tasks.spawn(api.clone().follow_hangups(hangups))),
+            Err(error) => tracing::warn!("SIGHUP cannot be received: {error}"),
+        }
         tasks.spawn(async move { api.follow_schedules().await });
         tokio::select! {
             () = log_failures(&mut tasks) => {}

@@ -163,7 +163,8 @@ impl<P: Plane> Api<P> {
         kept.map_err(|error| ApiError::control(&error, vm))
     }
 
-    async fn put_vm(&self, mut vm: VmConfig, query: ChangeQuery) -> ApiResult<Response> {
+    /// Adds a VM, or changes the one of its name.
+    pub(super) async fn put_vm(&self, mut vm: VmConfig, query: ChangeQuery) -> ApiResult<Response> {
         let name = vm.name.clone();
         if self.plane.vm(&name).is_some() {
             return self.update_vm(vm, query).await;
@@ -291,7 +292,8 @@ impl<P: Plane> Api<P> {
         Ok(now)
     }
 
-    async fn put_disk(
+    /// Adds a disk to a VM; one that it has may not differ.
+    pub(super) async fn put_disk(
         &self,
         name: &str,
         disk: DiskConfig,

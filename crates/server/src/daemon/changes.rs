@@ -51,7 +51,7 @@ impl<'a> Changes<'a> {
         vms.refuse_taken_exports(&vm.disks)?;
         let device = &devices.entries()[vm.device];
         // Before the event loop is asked: opening may block for as long as `open_timeout`.
-        let opened = disks.open(device.config(), &vm.name, &vm.disks).await?;
+        let opened = disks.open(&device.config(), &vm.name, &vm.disks).await?;
         let files: Vec<_> = opened
             .iter()
             .filter_map(|new| DiskFile::of(&new.disk))
@@ -123,7 +123,7 @@ impl<'a> Changes<'a> {
         let asked = std::slice::from_ref(&disk);
         vms.refuse_taken_exports(asked)?;
         let device = &devices.entries()[there.device];
-        let new = disks.open(device.config(), vm, asked).await?.pop();
+        let new = disks.open(&device.config(), vm, asked).await?.pop();
         let new = Box::new(new.expect("one was opened"));
         let file = DiskFile::of(&new.disk);
         let name = vm.to_owned();

@@ -1,6 +1,6 @@
 //! Devices of a daemon, and the messages to their event loops.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tidegate_policies::policy::PolicySpec;
@@ -20,23 +20,36 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Device of the configuration with the channel to its event loop.
 #[derive(Debug)]
 pub struct DeviceEntry {
-    config: DeviceConfig,
+    name: String,
+    /// Section of the configuration file that is in force.
+    config: Mutex<DeviceConfig>,
     handle: LoopHandle,
 }
 
 impl DeviceEntry {
     pub(super) fn new(config: DeviceConfig, handle: LoopHandle) -> DeviceEntry {
-        DeviceEntry { config, handle }
+        DeviceEntry {
+            name: config.name.clone(),
+            config: Mutex::new(config),
+            handle,
+        }
     }
 
     /// Returns the name in the configuration.
     pub fn name(&self) -> &str {
-        &self.config.name
+        &self.name
     }
 
-    /// Returns the configuration of the device.
-    pub(super) fn config(&self) -> &DeviceConfig {
-        &self.config
+    /// Returns the configuration of the device: the section of the file that is in force, whatever
+    /// was changed by the control API since.
+    pub(super) fn config(&self) -> DeviceConfig {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        config.clone()
+    }
+
+    /// Follows a change of the section that is in force now.
+    pub(super) fn change_config(&self, change: impl FnOnce(&mut DeviceConfig)) {
+        change(&mut self.config.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Returns the entry of a volume of the device in the export list.
@@ -102,7 +115,7 @@ impl DeviceTable {
     /// Returns the configurations of all devices.
     pub fn configs(&self) -> Vec<DeviceConfig> {
         let entries = self.entries.iter();
-        entries.map(|entry| entry.config.clone()).collect()
+        entries.map(DeviceEntry::config).collect()
     }
 
     /// Sends a command to the loop of a device.

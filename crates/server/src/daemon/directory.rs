@@ -1,6 +1,6 @@
 //! VMs that a daemon serves now.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::objective::Objective;
@@ -14,23 +14,21 @@ use crate::persisted_vms::refuse_taken_exports;
 pub struct VmDirectory {
     /// Held only for one complete change, never while waiting for I/O.
     vms: Mutex<Vec<VmConfig>>,
-    /// VMs in the configuration file, served or not, with the disks of which it gives the size.
-    configured: BTreeMap<String, Vec<DiskConfig>>,
+    /// VMs of the configuration file in force, served or not, as the file has them. The lock is
+    /// held as briefly.
+    in_file: Mutex<Vec<VmConfig>>,
 }
 
 impl VmDirectory {
-    /// Creates the directory with the VMs of the configuration file.
-    pub(super) fn new(configured: Vec<VmConfig>) -> VmDirectory {
-        let sized = |vm: &VmConfig| {
-            let sized = vm.disks.iter().filter(|disk| disk.size.is_some());
-            (vm.name.clone(), sized.cloned().collect())
-        };
-        let by_name: BTreeMap<_, Vec<_>> = configured.iter().map(sized).collect();
+    /// Creates the directory with the VMs that are served, and those of the configuration file as
+    /// the file has them.
+    pub(super) fn new(served: Vec<VmConfig>, in_file: Vec<VmConfig>) -> VmDirectory {
+        let names: BTreeSet<&str> = served.iter().map(|vm| vm.name.as_str()).collect();
         // Every lookup is by name and would find the first one only.
-        assert_eq!(by_name.len(), configured.len(), "two VMs have one name");
+        assert_eq!(names.len(), served.len(), "two VMs have one name");
         VmDirectory {
-            configured: by_name,
-            vms: Mutex::new(configured),
+            vms: Mutex::new(served),
+            in_file: Mutex::new(in_file),
         }
     }
 
@@ -86,14 +84,40 @@ impl VmDirectory {
 
     /// Returns true if the configuration file names the VM, served or not.
     pub fn is_configured(&self, name: &str) -> bool {
-        self.configured.contains_key(name)
+        self.file().iter().any(|vm| vm.name == name)
+    }
+
+    /// Returns the VMs of the configuration file in force, served or not, as the file has them.
+    pub(super) fn in_file(&self) -> Vec<VmConfig> {
+        self.file().clone()
+    }
+
+    /// Returns a VM as the configuration file in force has it.
+    pub(super) fn vm_in_file(&self, name: &str) -> Option<VmConfig> {
+        self.file().iter().find(|vm| vm.name == name).cloned()
+    }
+
+    /// Replaces a VM of the configuration file in force, or adds one.
+    pub(super) fn put_in_file(&self, vm: VmConfig) {
+        let mut file = self.file();
+        match file.iter_mut().find(|there| there.name == vm.name) {
+            Some(there) => *there = vm,
+            None => file.push(vm),
+        }
+    }
+
+    /// Removes a VM from those of the configuration file in force, if it is there.
+    pub(super) fn remove_from_file(&self, name: &str) {
+        self.file().retain(|vm| vm.name != name);
     }
 
     /// Returns a disk as the configuration file has it, whatever was changed since; `None` if the
     /// file does not have it, or gives no size of it.
-    pub fn sized_by_configuration(&self, vm: &str, export: &str) -> Option<&DiskConfig> {
-        let mut disks = self.configured.get(vm)?.iter();
-        disks.find(|disk| disk.export == export)
+    pub fn sized_by_configuration(&self, vm: &str, export: &str) -> Option<DiskConfig> {
+        let file = self.file();
+        let mut disks = file.iter().find(|it| it.name == vm)?.disks.iter();
+        let disk = disks.find(|disk| disk.export == export && disk.size.is_some());
+        disk.cloned()
     }
 
     /// Checks that no disk has an export name that is served already.
@@ -143,6 +167,11 @@ impl VmDirectory {
         vms.iter().filter(|vm| are(vm)).cloned().collect()
     }
 
+    fn file(&self) -> MutexGuard<'_, Vec<VmConfig>> {
+        // Each change leaves the list valid, even if a later one panicked.
+        self.in_file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<VmConfig>> {
         // Each change leaves the list valid, even if a later one panicked.
         self.vms.lock().unwrap_or_else(PoisonError::into_inner)
@@ -183,13 +212,18 @@ mod tests {
         }
     }
 
+    /// Returns a directory that serves the VMs of its file.
+    fn directory(vms: Vec<VmConfig>) -> VmDirectory {
+        VmDirectory::new(vms.clone(), vms)
+    }
+
     fn names(vms: &[VmConfig]) -> Vec<&str> {
         vms.iter().map(|vm| vm.name.as_str()).collect()
     }
 
     #[test]
     fn vms_are_found_by_name_and_device_in_the_order_in_which_they_came() {
-        let directory = VmDirectory::new(vec![vm("b", 0), vm("a", 1)]);
+        let directory = directory(vec![vm("b", 0), vm("a", 1)]);
         directory.add(vm("c", 0));
         assert_eq!(names(&directory.configs()), ["b", "a", "c"]);
         assert_eq!(names(&directory.on_device(0)), ["b", "c"]);
@@ -203,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_vm_of_the_configuration_stays_one_when_it_is_removed() {
-        let directory = VmDirectory::new(vec![vm("b", 0)]);
+        let directory = directory(vec![vm("b", 0)]);
         directory.add(vm("c", 0));
         directory.remove("b");
         directory.remove("b");
@@ -214,7 +248,7 @@ mod tests {
 
     #[test]
     fn an_export_that_somebody_has_is_refused_with_its_owner() {
-        let directory = VmDirectory::new(vec![vm("b", 0)]);
+        let directory = directory(vec![vm("b", 0)]);
         let taken = directory.refuse_taken_exports(&vm("b", 1).disks);
         let error = taken.expect_err("b has it").to_string();
         assert!(
@@ -226,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_schedule_and_an_objective_are_changed_for_one_vm() {
-        let directory = VmDirectory::new(vec![vm("b", 0), vm("c", 0)]);
+        let directory = directory(vec![vm("b", 0), vm("c", 0)]);
         let entry = serde_json::json!({ "schedule": [{ "from": "18:00", "weight": 7 }] });
         let promised = schedule::merge(&vm("b", 0).promised(), &entry).expect("good");
         directory.set_schedule("b", by_the_clock(promised));

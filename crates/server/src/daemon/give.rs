@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::handle::DaemonHandle;
+use super::persistence::words_of;
 use super::{Stopped, disk_limits, hand_over_disks, handed_connections, snapshots, succession};
 use crate::backing::{Activation, ActivationState, LockedFile};
 use crate::command::{Command, DeviceSnapshot, HandOverStep, HandedConnection};
@@ -269,7 +270,7 @@ impl Giver {
         let sockets = self.sockets();
         let disks = hand_over_disks::summaries(shared);
         let mut plan = Plan {
-            file_vms: shared.file_vms.clone(),
+            file_vms: shared.file_vms(),
             not_served: Some(shared.persistence.names_not_served()),
             clients: Handle::current().block_on(self.clients())?,
             recorded: Handle::current().block_on(self.recorded())?,
@@ -650,11 +651,6 @@ impl Giver {
         }
         let _ = self.requests.send(Request::Accept);
     }
-}
-
-/// Returns the keys of a VM as the store and the API have them, with absolute paths.
-pub(super) fn words_of(vm: config::VmConfig, device: &str) -> serde_json::Value {
-    config::vm::to_json(&super::persistence::with_absolute_paths(vm), device)
 }
 
 /// Takes a step. A panic, which the panic hook has logged, is a refusal: clients that are paused

@@ -49,7 +49,7 @@ pub struct DaemonHandle {
 
 impl DaemonHandle {
     pub(super) fn new(
-        (devices, config, file_vms): (Vec<DeviceEntry>, Config, Vec<serde_json::Value>),
+        (devices, config, in_file): (Vec<DeviceEntry>, Config, Vec<VmConfig>),
         files: Files,
         catalogue: Arc<ExportCatalogue>,
         store: Option<Arc<Store>>,
@@ -70,7 +70,7 @@ impl DaemonHandle {
         let recordings = Arc::new(Recordings::new(config.recording, names));
         let shared = Arc::new(Shared {
             devices: DeviceTable::new(devices),
-            vms: VmDirectory::new(config.vms),
+            vms: VmDirectory::new(config.vms, in_file),
             disks: OpenDisks::new(files, catalogue, config.daemon.open_within, own),
             persistence: Persistence::new(store, Duration::from_nanos(interval.0)),
             transfers: Transfers::new(transfers_changed),
@@ -82,7 +82,7 @@ impl DaemonHandle {
             listeners: config.listeners,
             half_open: HalfOpenTables::default(),
             config_file: config.file.and_then(|file| std::path::absolute(file).ok()),
-            file_vms,
+            sections: config.sections,
             gate: ChangeGate::default(),
             unsent: Unsent::default(),
             stop: Notify::new(),

@@ -82,8 +82,8 @@ impl<'a> LearntVmStates<'a> {
 
     /// Returns the identity of the block devices under a VM's disks.
     async fn identity_of(self, vm: &VmConfig) -> Identity {
-        let kind = &self.devices.entries()[vm.device].config().kind;
-        let identity_source = IdentitySource::of_device(kind, std::slice::from_ref(vm));
+        let kind = self.devices.entries()[vm.device].config().kind;
+        let identity_source = IdentitySource::of_device(&kind, std::slice::from_ref(vm));
         let identity = spawn_blocking(move || identity_source.identity()).await;
         // The panic hook has logged a panic; the identity is unknown then.
         identity.unwrap_or_else(|_| Identity::from_text(""))

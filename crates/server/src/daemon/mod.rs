@@ -36,11 +36,13 @@ use crate::tls::{ListenerTls, TlsListeners, TlsThreads};
 
 mod change_gate;
 mod changes;
+mod config_file;
 mod devices;
 mod directory;
 mod disk_limits;
 mod disks;
 mod error;
+mod file_changes;
 mod give;
 mod hand_over_disks;
 mod handed_connections;
@@ -64,10 +66,12 @@ mod unsent;
 
 pub use crate::command::ControlError;
 pub use change_gate::ChangeGate;
+pub(crate) use config_file::ConfigFile;
 pub use devices::{DeviceEntry, DeviceTable};
 pub use directory::VmDirectory;
 pub(crate) use disk_limits::DiskLimits;
 pub use error::{RunError, StartError};
+pub(crate) use file_changes::{FileChanges, NeedsRestart, VmChanges, as_in_force};
 use give::{Giver, Offer, Request};
 pub use handle::{DaemonHandle, membership_of, published_devices};
 use opening::{
@@ -193,7 +197,7 @@ impl Daemon {
         // A write beyond RLIMIT_FSIZE must fail with EFBIG instead of SIGXFSZ ending the daemon.
         sys::survive_file_size_limits();
         sandbox::warn_unless(config.daemon.sandbox);
-        let file_vms = taken::file_vms(&config);
+        let (in_file, file_vms) = (config.vms.clone(), taken::file_vms(&config));
         let store = open_store(&config)?;
         let files = Files::default();
         files.inherit(std::mem::take(&mut inherited.files));
@@ -236,7 +240,7 @@ impl Daemon {
         let threads = std::mem::take(&mut loops.threads);
         Ok(Daemon {
             handle: DaemonHandle::new(
-                (devices, config, file_vms),
+                (devices, config, in_file),
                 files,
                 catalogue,
                 store,
@@ -360,7 +364,9 @@ impl Daemon {
     fn begin_reports(&self, reporting: &mut JoinSet<()>) {
         reporting.spawn(log_limit::report_suppressed());
         reporting.spawn(sandbox::report());
-        reporting.spawn(signals::log_hangups(self.tls.threads().is_some()));
+        if self.handle.shared().config_file.is_none() {
+            reporting.spawn(signals::log_hangups());
+        }
         reporting.spawn(timekeeping::watch());
         reporting.spawn(service_status::report(self.handle()));
     }

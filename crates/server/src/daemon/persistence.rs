@@ -116,7 +116,7 @@ impl Persistence {
             let has_file = |disk: &&DiskConfig| disk.path.is_some();
             let mut files = vm.disks.iter().filter(has_file).peekable();
             let confined = files.peek().is_some() && files.all(is_confined);
-            let words = config::vm::to_json(&with_absolute_paths(vm), device);
+            let words = words_of(vm, device);
             let record = VmRecord::new(&name, Scope::Whole, &words);
             if confined { record.confined() } else { record }
         };
@@ -274,8 +274,13 @@ impl Persistence {
     }
 }
 
+/// Returns the keys of a VM as the store and the API have them, with absolute paths.
+pub(super) fn words_of(vm: VmConfig, device: &str) -> serde_json::Value {
+    config::vm::to_json(&with_absolute_paths(vm), device)
+}
+
 /// Makes the paths of disks absolute, independent of the directory the daemon is started in.
-pub(super) fn with_absolute_paths(mut vm: VmConfig) -> VmConfig {
+fn with_absolute_paths(mut vm: VmConfig) -> VmConfig {
     for path in vm.disks.iter_mut().filter_map(|disk| disk.path.as_mut()) {
         if let Ok(whole) = std::path::absolute(&*path) {
             *path = whole;
@@ -327,6 +332,11 @@ mod tests {
         read.unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Returns a directory that serves the VMs of its file.
+    fn directory(vms: Vec<VmConfig>) -> VmDirectory {
+        VmDirectory::new(vms.clone(), vms)
+    }
+
     fn open(dir: &Path) -> Persistence {
         let store = Store::open(dir.join("store.redb")).expect("writable");
         Persistence::new(Some(Arc::new(store)), Duration::from_secs(1))
@@ -335,7 +345,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_kept_without_a_store() {
         let none = Persistence::new(None, Duration::MAX);
-        let vms = VmDirectory::new(Vec::new());
+        let vms = directory(Vec::new());
         let no = ControlError::NoStore;
         assert_eq!(
             none.put_vm(vm("a", None), "d", false).await,
@@ -352,7 +362,7 @@ mod tests {
     async fn a_vm_that_was_put_is_there_until_it_is_forgotten() {
         let dir = tempfile::tempdir().expect("a directory");
         let all = open(dir.path());
-        let vms = VmDirectory::new(vec![vm("configured", None)]);
+        let vms = directory(vec![vm("configured", None)]);
         all.put_vm(vm("a", None), "d", false).await.expect("kept");
         assert_eq!(all.has_disk("a", "a").await, Ok(true));
         assert_eq!(all.has_disk("a", "b").await, Ok(false));
@@ -373,13 +383,13 @@ mod tests {
         let disk = vm("a", Some(&path));
         all.record_disks_of(&files, disk.clone()).await;
         assert!(files.knows(&path));
-        let served = VmDirectory::new(vec![disk]);
+        let served = directory(vec![disk]);
         let error = all
             .forget_disk("a", &files, &served)
             .await
             .expect_err("it is served");
         assert_eq!(error.to_string(), "disk \"a\" is served");
-        let no_vms = VmDirectory::new(Vec::new());
+        let no_vms = directory(Vec::new());
         assert_eq!(all.forget_disk("a", &files, &no_vms).await, Ok(true));
         assert_eq!(all.forget_disk("a", &files, &no_vms).await, Ok(false));
         assert!(!files.knows(&path));

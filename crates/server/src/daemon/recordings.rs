@@ -38,7 +38,7 @@ async fn start(shared: &Shared, device: usize) -> Result<(), ControlError> {
     };
     let prepared = shared.recordings.with_files(prepare).await;
     let (producer, queues) = prepared.map_err(|error| refused(&error))?;
-    let facts = Box::new(facts(shared.devices.entries()[device].config()));
+    let facts = Box::new(facts(&shared.devices.entries()[device].config()));
     let begun = shared.devices.ask(device, |reply| {
         Command::ChangeRecording(RecordingChange::Start {
             producer,

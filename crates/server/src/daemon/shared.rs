@@ -11,7 +11,7 @@ use super::devices::DeviceTable;
 use super::directory::VmDirectory;
 use super::disks::OpenDisks;
 use super::outcome::Outcome;
-use super::persistence::Persistence;
+use super::persistence::{self, Persistence};
 use super::transfers::Transfers;
 use super::unsent::Unsent;
 use crate::config::{DaemonConfig, ListenConfig, PathsConfig};
@@ -43,8 +43,8 @@ pub(super) struct Shared {
     pub(super) half_open: HalfOpenTables,
     /// Absolute path of the configuration file; `None` without one.
     pub(super) config_file: Option<PathBuf>,
-    /// VMs of the configuration file, as the file has them.
-    pub(super) file_vms: Vec<Value>,
+    /// Sections of the configuration file other than `[[vm]]`, as they were at the start.
+    pub(super) sections: Value,
     /// Gate for changes of the control API.
     pub(super) gate: ChangeGate,
     /// Connections of another daemon whose clients have not read their last replies.
@@ -55,9 +55,19 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Returns the keys of the VMs of the configuration file in force, as the file has them.
+    pub(super) fn file_vms(&self) -> Vec<Value> {
+        let vms = self.vms.in_file().into_iter();
+        vms.map(|vm| {
+            let device = self.devices.name(vm.device);
+            persistence::words_of(vm, device)
+        })
+        .collect()
+    }
+
     /// Returns the source of the identity of a device's storage, with its present disks.
     pub(super) fn identity_source(&self, device: usize) -> IdentitySource {
-        let kind = &self.devices.entries()[device].config().kind;
-        IdentitySource::of_device(kind, &self.vms.on_device(device))
+        let kind = self.devices.entries()[device].config().kind;
+        IdentitySource::of_device(&kind, &self.vms.on_device(device))
     }
 }

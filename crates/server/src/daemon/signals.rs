@@ -36,22 +36,14 @@ impl Signals {
     }
 }
 
-/// Logs what each SIGHUP has read again, until the future is dropped. `has_tls` is true if a
-/// listener for clients of disks has TLS.
-pub(super) async fn log_hangups(has_tls: bool) {
+/// Logs that each SIGHUP reads nothing again, for a daemon without a configuration file, until the
+/// future is dropped.
+pub(super) async fn log_hangups() {
     let mut hangups = match signal(SignalKind::hangup()) {
         Ok(hangups) => hangups,
         Err(error) => return tracing::warn!("SIGHUP cannot be received: {error}"),
     };
-    let what = if has_tls {
-        "certificates of TLS are read again, and nothing else"
-    } else {
-        "no listener of disks has TLS, so there is nothing to be read again"
-    };
     while hangups.recv().await.is_some() {
-        tracing::info!(
-            "SIGHUP: {what}; a new daemon applies a changed configuration: a restart, or tidegate \
-             serve --takeover"
-        );
+        tracing::info!("SIGHUP: this daemon has no configuration file that could be read again");
     }
 }

@@ -14,7 +14,7 @@ use super::handle::DaemonHandle;
 use super::recordings::DeviceRecordings;
 use super::served_vms::{ServedVms, unreadable};
 use super::shared::Shared;
-use super::{give, hand_over_disks, handed_connections, persistence};
+use super::{hand_over_disks, handed_connections, persistence};
 use crate::attainment_record;
 use crate::backing::memory;
 use crate::command::{Command, HandOverStep, HandedConnection, LearntDeviceState};
@@ -52,7 +52,7 @@ pub(super) struct Taken {
 /// Returns the VMs of a configuration file as the file has them.
 pub(super) fn file_vms(config: &Config) -> Vec<Value> {
     let vms = config.vms.iter();
-    vms.map(|vm| give::words_of(vm.clone(), &config.devices[vm.device].name))
+    vms.map(|vm| persistence::words_of(vm.clone(), &config.devices[vm.device].name))
         .collect()
 }
 

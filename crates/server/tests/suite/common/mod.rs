@@ -39,6 +39,7 @@ pub fn config(dir: &Path) -> Config {
         control: ControlConfig::at(dir.join("control"), 0o600),
         store: None,
         file: None,
+        sections: serde_json::Value::Null,
         history: HistoryConfig::beside(None),
         recording: None,
         exchange: None,
