@@ -269,6 +269,22 @@ impl Client {
         }
     }
 
+    /// Asks whether the daemon is ready, which is also an answer where it is not (503). `None`: the
+    /// daemon is of a version without readiness.
+    ///
+    /// # Errors
+    /// If the daemon does not answer, or answers otherwise.
+    pub(crate) fn readiness(&self) -> Result<Option<Value>> {
+        let (status, body) = self.ask(Method::GET, "/readyz", Bytes::new(), TIMEOUT)?;
+        match (status, serde_json::from_slice::<Value>(&body)) {
+            (StatusCode::NOT_FOUND, _) => Ok(None),
+            (StatusCode::SERVICE_UNAVAILABLE, Ok(body)) if body.get("ready").is_some() => {
+                Ok(Some(body))
+            }
+            _ => answered((status, body)).map(Some),
+        }
+    }
+
     /// Returns the place of the control API, for people.
     pub(crate) fn place(&self) -> String {
         self.endpoint.to_string()

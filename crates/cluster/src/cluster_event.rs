@@ -57,6 +57,16 @@ pub enum ClusterEvent {
         /// Name of the host.
         host: String,
     },
+    /// The daemon of a host that is registered in the cluster does not answer here, as on another
+    /// machine. Its transfers count as the cluster knows them.
+    DaemonNotReached {
+        /// Name of the host.
+        host: String,
+        /// Reason; the text of the error.
+        why: String,
+        /// Time that the oldest progress of its transfers refers to; `None`: none is known.
+        as_of: Option<Nanos>,
+    },
     /// A transfer was dropped together with its host, as requested.
     Lost {
         /// Name of the transfer.

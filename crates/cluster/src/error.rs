@@ -91,6 +91,8 @@ pub enum Error {
         vm: String,
         /// Names of the hosts with a daemon.
         with_daemon: Vec<String>,
+        /// Names of those hosts whose VMs are not known here.
+        unknown: Vec<String>,
     },
     /// Clock of the own machine, or of another placer, that is wrong.
     #[error(transparent)]

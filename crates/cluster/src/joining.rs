@@ -19,6 +19,7 @@ mod attempts;
 mod details;
 mod reconcile;
 mod recorded_starts;
+mod running_transfers;
 mod source;
 
 use std::collections::BTreeMap;
@@ -33,12 +34,13 @@ use tidegate_server::membership::{
     HandedMembership, Membership, Obstacle, PublishedDevice, StartCheck, StartRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant as TokioInstant, sleep_until, timeout, timeout_at};
 
 use crate::clock;
 use crate::store::member::{
-    Checked, ClockValue, MemberDeviceValue, MemberStore, MemberValue, Registered, Registration,
-    ReservationValue, Written,
+    Checked, ClockValue, MemberDeviceValue, MemberStore, MemberValue, PublishedTransferValue,
+    Registered, Registration, ReservationValue, Written,
 };
 use crate::store::{EtcdOptions, StoreError};
 
@@ -46,6 +48,7 @@ use attempts::Attempts;
 use details::Details;
 use reconcile::reconcile;
 use recorded_starts::RecordedStarts;
+use running_transfers::RunningTransfers;
 
 pub use source::{DeviceDetails, MemberSource};
 
@@ -133,6 +136,7 @@ impl MemberThread {
             held: None,
             unconfirmed: None,
             details: Details::default(),
+            transfers: RunningTransfers::default(),
             publishing: Publishing::default(),
             recorded: RecordedStarts::default(),
         };
@@ -195,6 +199,7 @@ struct Member<S> {
     /// held.
     unconfirmed: Option<ReservationValue>,
     details: Details,
+    transfers: RunningTransfers,
     publishing: Publishing,
     recorded: RecordedStarts,
 }
@@ -276,9 +281,10 @@ impl<S: MemberSource> Member<S> {
     async fn register(&mut self, store: &MemberStore) -> Result<Held, Obstacle> {
         let there = store.registered().await.map_err(obstacle)?;
         let (mut value, reservation) = self.published();
-        // Budgets follow: with many devices the value may be larger than etcd takes.
-        let devices = value.devices.iter_mut();
-        devices.for_each(|device| device.budget = None);
+        // The rest follows: with many devices and VMs the value may be larger than etcd takes.
+        for device in &mut value.devices {
+            (device.budget, device.vm_names, device.transfers) = (None, None, None);
+        }
         let asked = Instant::now();
         if there.as_ref().is_none_or(|there| self.is_own(there)) {
             // Known before it is written: the daemon may leave before the answer comes.
@@ -371,12 +377,16 @@ impl<S: MemberSource> Member<S> {
         let device = |device: PublishedDevice| {
             let mut all = self.details.computed.iter();
             let details = all.find(|details| details.name == device.name);
+            let transfers = self.transfers.on_device(&device.name);
             MemberDeviceValue {
                 policy: details.and_then(|details| details.policy.clone()),
                 budget: details.and_then(|details| details.budget.clone()),
                 name: device.name,
-                vms: device.vms,
+                vms: device.vms.len(),
                 reserved_bytes_per_s: device.reserved_bytes_per_s,
+                vm_names: Some(device.vms),
+                transfers: transfers
+                    .map(|all| all.iter().map(PublishedTransferValue::new).collect()),
             }
         };
         let value = MemberValue {
@@ -385,7 +395,7 @@ impl<S: MemberSource> Member<S> {
             joined_ns: now().0,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api: self.api.clone(),
-            vms: devices.iter().map(|device| device.vms).sum(),
+            vms: devices.iter().map(|device| device.vms.len()).sum(),
             devices: devices.into_iter().map(device).collect(),
         };
         (value, ReservationValue::new(reserved, now()))
@@ -437,6 +447,9 @@ impl<S: MemberSource> Member<S> {
                     continue;
                 }
                 () = self.details.finish() => {}
+                transfers = finished(&mut self.transfers.task) => {
+                    self.transfers.finish(transfers, Instant::now());
+                }
             }
             if renew_at <= Instant::now() {
                 match self.renew(store).await {
@@ -516,6 +529,7 @@ impl<S: MemberSource> Member<S> {
         let is_reserved_anew = reservation.devices != held.reservation.devices;
         self.details.is_outdated |= is_reserved_anew;
         self.details.begin(&self.source);
+        self.transfers.begin(&self.source);
         if is_reserved_anew && self.publishing.reservation.is_due() {
             let written = store.reserve(&held.registration, &reservation).await;
             let attempts = &mut self.publishing.reservation;
@@ -576,6 +590,7 @@ impl<S: MemberSource> Member<S> {
             has_begun,
             reply,
         } = check;
+        self.transfers.is_outdated |= has_begun;
         let held = self.held.as_ref()?;
         let checked = if has_begun {
             store.confirm(&held.registration, &vm, &claim).await
@@ -658,4 +673,12 @@ fn reserved(devices: &[PublishedDevice]) -> BTreeMap<String, u64> {
     let pairs = devices.iter();
     let pairs = pairs.map(|device| (device.name.clone(), device.reserved_bytes_per_s));
     pairs.collect()
+}
+
+/// Waits for the end of a computation; for ever without one.
+async fn finished<T: Default>(task: &mut Option<JoinHandle<T>>) -> T {
+    match task {
+        Some(task) => task.await.unwrap_or_default(),
+        None => std::future::pending().await,
+    }
 }

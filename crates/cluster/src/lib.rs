@@ -39,7 +39,7 @@ pub use daemons::{DaemonError, DaemonSelection, Daemons, LiveTransfer, ServedVm,
 pub use driver::{Cluster, Session};
 pub use error::Error;
 pub use hosts::Hosts;
-pub use membership::{MemberDevice, Membership, RegisteredDaemon};
+pub use membership::{MemberDevice, Membership, PublishedTransfer, RegisteredDaemon};
 pub use part::Touched;
 pub use record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
 pub use state::{ClusterState, HostError, HostList, Inconsistent};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 /// Membership of a host whose daemon has joined the cluster at least once.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -48,6 +49,36 @@ pub struct MemberDevice {
     pub reserved_bytes_per_s: u64,
     /// Answer of `GET /v1/budget` for the device; `None`: not known.
     pub budget: Option<serde_json::Value>,
+    /// Names of the VMs; `None`: not published.
+    pub vm_names: Option<Vec<String>>,
+    /// Running transfers; `None`: not published.
+    pub transfers: Option<Vec<PublishedTransfer>>,
+}
+
+/// Running transfer as its daemon publishes it, within some seconds of its beginning and then about
+/// once in a minute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PublishedTransfer {
+    /// Name of the VM.
+    pub vm: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Bytes moved at `as_of`.
+    pub moved: u64,
+    /// Deadline.
+    pub due: Nanos,
+    /// I/O priority class.
+    pub class: Class,
+    /// Time that the figures refer to, by the daemon's clock.
+    pub as_of: Nanos,
+}
+
+impl MemberDevice {
+    /// Returns whether a VM is on the device; `None`: the daemon has not published its VMs.
+    pub fn serves(&self, vm: &str) -> Option<bool> {
+        let names = self.vm_names.as_ref()?;
+        Some(names.iter().any(|name| name == vm))
+    }
 }
 
 impl Membership {

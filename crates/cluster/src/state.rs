@@ -57,7 +57,8 @@ pub enum HostError {
         /// Name of the host.
         host: String,
     },
-    /// Two hosts with one daemon and device, whose transfers would count twice.
+    /// Two hosts with one socket and device that have not both joined: the transfers of one daemon
+    /// would count twice.
     #[error("hosts {host:?} and {other:?} have the same daemon: {socket}")]
     SameDaemon {
         /// Name of the later host.
@@ -125,8 +126,13 @@ pub(crate) struct Ended {
     pub(crate) raised: Vec<(String, Class)>,
 }
 
-/// Checks that a host has its daemon, or its device of the daemon, alone among `others`.
-fn check_daemon(host: &HostRecord, others: &[HostRecord]) -> Result<(), HostError> {
+/// Checks that a host has its daemon, or its device of the daemon, alone among `others`. Hosts that
+/// have joined have a daemon each, whatever the paths of their sockets.
+fn check_daemon(
+    host: &HostRecord,
+    others: &[HostRecord],
+    memberships: &BTreeMap<String, Membership>,
+) -> Result<(), HostError> {
     let Some(socket) = &host.socket else {
         return Ok(());
     };
@@ -135,7 +141,8 @@ fn check_daemon(host: &HostRecord, others: &[HostRecord]) -> Result<(), HostErro
             (Some(own), Some(device)) => own == device,
             _ => true,
         };
-        other.socket.as_ref() == Some(socket) && on_one_device
+        let have_joined = [host, other].map(|it| memberships.contains_key(&it.name));
+        other.socket.as_ref() == Some(socket) && on_one_device && have_joined != [true, true]
     });
     match same {
         None => Ok(()),
@@ -165,6 +172,12 @@ impl ClusterState {
     pub fn is_lost(&self, host: &str) -> bool {
         let membership = self.memberships.get(host);
         membership.is_some_and(|membership| membership.daemon.is_none())
+    }
+
+    /// Returns true if the daemon of a host is registered under a lease.
+    pub fn is_registered(&self, host: &str) -> bool {
+        let membership = self.memberships.get(host);
+        membership.is_some_and(|membership| membership.daemon.is_some())
     }
 
     /// Returns the running transfer named `name`.
@@ -211,7 +224,7 @@ impl ClusterState {
         if self.host(&host.name).is_some() {
             return Err(HostError::Exists { host: host.name });
         }
-        check_daemon(&host, &self.hosts)?;
+        check_daemon(&host, &self.hosts, &self.memberships)?;
         self.hosts.push(host);
         Ok(())
     }
@@ -234,7 +247,7 @@ impl ClusterState {
     pub fn replace_hosts(&mut self, list: HostList) -> Result<(), HostError> {
         let HostList { mut hosts, grace } = list;
         for (at, host) in hosts.iter().enumerate() {
-            check_daemon(host, &hosts[..at])?;
+            check_daemon(host, &hosts[..at], &self.memberships)?;
         }
         for running in &self.running {
             let own = &running.placement.host;
@@ -498,5 +511,16 @@ mod tests {
         );
         let kept = state.replace_hosts(list(vec![on("a", None), host("b")]));
         assert_eq!(kept, Ok(()));
+        // The path is that of each machine, where both have a daemon that has joined.
+        let both = || list(vec![on("a", None), on("b", None)]);
+        state
+            .memberships
+            .insert("a".to_owned(), Membership::default());
+        let one = state.replace_hosts(both());
+        assert!(matches!(one, Err(HostError::SameDaemon { .. })), "{one:?}");
+        state
+            .memberships
+            .insert("b".to_owned(), Membership::default());
+        assert_eq!(state.replace_hosts(both()), Ok(()));
     }
 }

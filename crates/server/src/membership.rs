@@ -541,8 +541,8 @@ impl Record {
 pub struct PublishedDevice {
     /// Name.
     pub name: String,
-    /// Number of VMs.
-    pub vms: usize,
+    /// Names of the VMs.
+    pub vms: Vec<String>,
     /// Standing reservation in bytes per second.
     pub reserved_bytes_per_s: u64,
 }

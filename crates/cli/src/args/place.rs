@@ -162,7 +162,7 @@ pub(crate) struct AddHostArgs {
     #[arg(long, value_name = "N", default_value_t = tidegate_place::MAX_VMS,
           value_parser = whole::<usize>(1..=64))]
     pub(crate) jobs: usize,
-    /// Control socket of the daemon that serves its VMs
+    /// Control socket of the daemon that serves its VMs, a path on the machine that places
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) daemon: Option<PathBuf>,
     /// Device of that daemon [default: all]

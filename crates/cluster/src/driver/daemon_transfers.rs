@@ -3,6 +3,8 @@
 //! A transfer that was placed under the name of a VM is identified with that VM's transfer on the
 //! host's daemon. All others are counted under the name `HOST/VM`, and requested in every session.
 
+use std::collections::BTreeSet;
+
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::Class;
 use tidegate_place::HostId;
@@ -23,8 +25,17 @@ pub(super) struct ReportedRates {
     pub(super) rates: Vec<(Class, u64)>,
 }
 
+/// Answers of the daemons of hosts.
+#[derive(Default, Debug)]
+pub(super) struct Answers {
+    pub(super) rates: Vec<ReportedRates>,
+    /// Hosts that have joined and whose daemons do not answer here, by name.
+    pub(super) unreached: BTreeSet<String>,
+}
+
 /// Asks the daemons of hosts, and merges their transfers into the state. The daemon of a drained
-/// host may be gone. `stored_hosts` are the names of the hosts in the stored state.
+/// host may be gone, and that of a registered one may be out of reach from this machine.
+/// `stored_hosts` are the names of the hosts in the stored state.
 pub(super) fn ask_daemons(
     state: &mut ClusterState,
     daemons: &dyn Daemons,
@@ -32,25 +43,41 @@ pub(super) fn ask_daemons(
     which: DaemonSelection<'_>,
     stored_hosts: &[String],
     notify: &mut dyn FnMut(ClusterEvent),
-) -> Result<Vec<ReportedRates>, DaemonError> {
+) -> Result<Answers, DaemonError> {
     let hosts = state.hosts.clone();
-    let mut all = Vec::new();
+    let mut answers = Answers::default();
     for (at, host) in hosts.iter().enumerate() {
         let socket = host.socket.as_deref();
         let Some(socket) = socket.filter(|_| which.includes(&host.name)) else {
             continue;
         };
-        let transfers = match daemons.transfers(socket) {
+        let transfers = match ask(state, daemons, host, socket) {
             Ok(transfers) => transfers,
-            // A host is often drained because its daemon is to be stopped.
-            Err(DaemonError::Unavailable(_)) if host.drained => {
-                let host = host.name.clone();
-                notify(ClusterEvent::DrainedDaemonUnreachable { host });
+            Err(error) if state.is_registered(&host.name) => {
+                merge_published(state, host, now);
+                notify(ClusterEvent::DaemonNotReached {
+                    host: host.name.clone(),
+                    why: error.to_string(),
+                    as_of: oldest_progress(state, &host.name),
+                });
+                answers.unreached.insert(host.name.clone());
                 continue;
             }
-            // Nothing is placed there, and `cluster hosts` shows it.
-            Err(DaemonError::Unavailable(_)) if state.is_lost(&host.name) => continue,
             Err(error) => {
+                let is_away = matches!(
+                    error,
+                    DaemonError::Unavailable(_) | DaemonError::OtherHost { .. }
+                );
+                // A host is often drained because its daemon is to be stopped.
+                if is_away && host.drained {
+                    let host = host.name.clone();
+                    notify(ClusterEvent::DrainedDaemonUnreachable { host });
+                    continue;
+                }
+                // Nothing is placed there, and `cluster hosts` shows it.
+                if is_away && state.is_lost(&host.name) {
+                    continue;
+                }
                 let is_unavailable = matches!(error, DaemonError::Unavailable(_));
                 if is_unavailable && stored_hosts.contains(&host.name) {
                     let host = host.name.clone();
@@ -64,10 +91,51 @@ pub(super) fn ask_daemons(
         if let Some(rates) = rates.filter(|rates| is_new && !rates.is_empty()) {
             state.hosts[at].rates_recorded_at = now;
             let host = HostId(at);
-            all.push(ReportedRates { host, rates });
+            answers.rates.push(ReportedRates { host, rates });
         }
     }
-    Ok(all)
+    Ok(answers)
+}
+
+/// Returns the time that the progress of the transfers of a host refers to, the oldest of all;
+/// `None`: none runs there.
+fn oldest_progress(state: &ClusterState, host: &str) -> Option<Nanos> {
+    let there = state.running.iter();
+    let there = there.filter(|running| running.placement.host == host);
+    there.map(|running| running.placement.as_of).min()
+}
+
+/// Asks the daemon at the socket of a host for its transfers, if it is that host's daemon.
+fn ask(
+    state: &ClusterState,
+    daemons: &dyn Daemons,
+    host: &HostRecord,
+    socket: &str,
+) -> Result<Vec<VmTransfer>, DaemonError> {
+    let says = daemons.host(socket)?;
+    if !is_daemon_of(state, host, says.as_deref()) {
+        return Err(DaemonError::OtherHost {
+            host: host.name.clone(),
+            socket: socket.to_owned(),
+            says,
+        });
+    }
+    daemons.transfers(socket)
+}
+
+/// Returns whether a daemon that says it is the host `says` is that of `host`.
+fn is_daemon_of(state: &ClusterState, host: &HostRecord, says: Option<&str>) -> bool {
+    match says {
+        Some(name) if name == host.name => true,
+        // A daemon that has joined says so: this one is another, found at the same path.
+        _ if state.memberships.contains_key(&host.name) => false,
+        // Hosts with one socket are devices of one daemon, which has the name of one of them.
+        Some(name) => {
+            let mut others = state.hosts.iter();
+            others.any(|other| other.name == name && other.socket == host.socket)
+        }
+        None => true,
+    }
 }
 
 /// Merges the transfers of a host into the state. Returns the class and rate in bytes per second of
@@ -100,15 +168,49 @@ fn merge_transfers(
     rates.filter(|rates| rates.len() == placed_here)
 }
 
-/// Merges one transfer: as progress of a transfer that was placed under its VM's name, else as a
-/// transfer of its own.
-fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTransfer, now: Nanos) {
+/// Merges the transfers that the daemon of a host has published, if it has: those that are later
+/// than what is stored of a transfer under the name of the same VM.
+fn merge_published(state: &mut ClusterState, host: &HostRecord, now: Nanos) {
+    let membership = state.memberships.get(&host.name);
+    let daemon = membership.and_then(|membership| membership.daemon.clone());
+    let devices = daemon.into_iter().flat_map(|daemon| daemon.devices);
+    let devices =
+        devices.filter(|device| host.device.as_ref().is_none_or(|own| *own == device.name));
+    for published in devices.flat_map(|device| device.transfers.unwrap_or_default()) {
+        // The clocks of hosts need not agree.
+        let as_of = published.as_of.min(now);
+        let placed = state.running(&published.vm);
+        let placed = placed.filter(|running| running.placement.host == host.name);
+        if placed.is_some_and(|running| running.placement.as_of > as_of) {
+            continue;
+        }
+        let late = published.as_of.since(published.due).as_secs_f64();
+        let live = LiveTransfer {
+            bytes: published.bytes,
+            moved: published.moved,
+            due_in_s: published.due.since(published.as_of).as_secs_f64() - late,
+            class: published.class,
+            bytes_per_s: None,
+        };
+        merge_transfer(state, &host.name, &published.vm, &live, as_of);
+    }
+}
+
+/// Merges one transfer as of a time: as progress of a transfer that was placed under its VM's name,
+/// else as a transfer of its own.
+fn merge_transfer(
+    state: &mut ClusterState,
+    host: &str,
+    vm: &str,
+    live: &LiveTransfer,
+    as_of: Nanos,
+) {
     let own = state.running.get_mut(vm);
     if let Some(running) = own.filter(|running| running.placement.host == host) {
         running.entitlement.class = live.class;
         // A daemon also counts what its VM moves beyond the placed size.
         running.placement.moved = live.moved.min(running.transfer.bytes);
-        running.placement.as_of = now;
+        running.placement.as_of = as_of;
         return;
     }
     let mut name = format!("{host}/{vm}");
@@ -121,16 +223,16 @@ fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTra
             name,
             bytes: live.bytes,
             // A deadline is relative to `arrived`, and the daemon reports the remaining time: the
-            // transfer counts as requested now. One that is late is due now.
+            // transfer counts as requested then. One that is late is due then.
             deadline: Nanos::from_secs_f64(live.due_in_s.max(0.0)),
-            arrived: now,
+            arrived: as_of,
             limit: None,
             start: false,
         },
         placement: Placement {
             moved: live.moved,
             reported: live.moved,
-            ..Placement::new(host, now)
+            ..Placement::new(host, as_of)
         },
         entitlement: Entitlement {
             class: live.class,

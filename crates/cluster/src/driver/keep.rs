@@ -123,7 +123,7 @@ impl Cluster<'_> {
         let hosts = self.state.hosts.iter();
         let hosts: Vec<_> = hosts.map(|host| host.name.clone()).collect();
         let session = &mut self.session;
-        let reported = daemon_transfers::ask_daemons(
+        let answers = daemon_transfers::ask_daemons(
             &mut self.state,
             session.daemons,
             session.now,
@@ -131,8 +131,9 @@ impl Cluster<'_> {
             &hosts,
             &mut *session.notify,
         )?;
+        self.unreached = answers.unreached;
         self.rebuild()?;
-        self.record_rates(reported);
+        self.record_rates(answers.rates);
         Ok(())
     }
 }

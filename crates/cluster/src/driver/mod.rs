@@ -15,6 +15,8 @@ mod resume;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use tidegate_core::time::Nanos;
 use tidegate_place::{
     Answer, Event, Explanation, HostId, Outcome, Pcos, Placement, PriorityDatabase, Request,
@@ -78,6 +80,8 @@ pub struct Cluster<'a> {
     /// Events and starts that follow the next commit, in order.
     pending: Vec<Pending>,
     lost_race: bool,
+    /// Hosts that have joined and whose daemons do not answer on this machine, by name.
+    unreached: BTreeSet<String>,
 }
 
 impl<'a> Cluster<'a> {
@@ -102,7 +106,7 @@ impl<'a> Cluster<'a> {
         // After `change`, which may have repaired the times.
         let clock = OwnClock::new(reading, &state);
         let now = session.now;
-        let reported = daemon_transfers::ask_daemons(
+        let answers = daemon_transfers::ask_daemons(
             &mut state,
             session.daemons,
             now,
@@ -131,8 +135,9 @@ impl<'a> Cluster<'a> {
             is_stale: false,
             pending: Vec::new(),
             lost_race: false,
+            unreached: answers.unreached,
         };
-        cluster.record_rates(reported);
+        cluster.record_rates(answers.rates);
         Ok(cluster)
     }
 

@@ -6,9 +6,34 @@ use tidegate_place::{Answer, HostId, Outcome, Placement, Request, RequestId, Upd
 use super::pending::Pending;
 use super::{Cluster, resume};
 use crate::cluster_event::ClusterEvent;
+use crate::daemons::DaemonError;
 use crate::error::Error;
-use crate::record::{self, Entitlement, RunningTransfer, Transfer};
+use crate::record::{self, Entitlement, HostRecord, RunningTransfer, Transfer};
 use crate::state::Ended;
+
+/// Knowledge of whether a host serves a VM.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Serves {
+    Yes,
+    No,
+    /// The daemon is out of reach, and of a version that does not publish its VMs.
+    Unknown,
+}
+
+impl Serves {
+    fn known(serves: bool) -> Serves {
+        if serves { Serves::Yes } else { Serves::No }
+    }
+
+    /// Adds the knowledge of another device; `None`: its VMs are not published.
+    fn or(self, other: Option<bool>) -> Serves {
+        match (self, other) {
+            (Serves::Yes, _) | (_, Some(true)) => Serves::Yes,
+            (Serves::Unknown, _) | (_, None) => Serves::Unknown,
+            (Serves::No, Some(false)) => Serves::No,
+        }
+    }
+}
 
 impl Cluster<'_> {
     /// Returns the name for a new transfer: the given one, or the next free one of `job-1`,
@@ -34,24 +59,19 @@ impl Cluster<'_> {
         }
     }
 
-    /// Closes all hosts but those whose daemon serves a VM, for the rest of the session.
+    /// Closes all hosts but those whose daemon serves a VM, for the rest of the session. A daemon
+    /// that has published its VMs in the cluster need not answer.
     ///
     /// # Errors
-    /// No daemon serves the VM, or a daemon does not answer.
+    /// No daemon serves the VM, or one that has not joined the cluster does not answer.
     pub fn only_where_served(&mut self, vm: &str) -> Result<(), Error> {
-        let mut all_serve = Vec::new();
+        let (mut all_serve, mut unknown) = (Vec::new(), Vec::new());
         for host in &self.state.hosts {
-            let serves = match &host.socket {
-                Some(socket) if !host.drained => {
-                    let device = host.device.as_ref();
-                    let all = self.session.daemons.vms(socket)?;
-                    let on = |name: &str| device.is_none_or(|device| device == name);
-                    all.iter()
-                        .any(|served| served.vm == vm && on(&served.device))
-                }
-                _ => false,
-            };
-            all_serve.push(serves);
+            let serves = self.serves(host, vm)?;
+            if serves == Serves::Unknown {
+                unknown.push(host.name.clone());
+            }
+            all_serve.push(serves == Serves::Yes);
         }
         if all_serve.contains(&true) {
             // Closed only now: after an error the next request finds the hosts as they were.
@@ -62,11 +82,51 @@ impl Cluster<'_> {
             return Ok(());
         }
         let hosts = self.state.hosts.iter();
-        let with_daemon = hosts.filter(|host| host.socket.is_some());
+        let with_daemon =
+            hosts.filter(|host| host.socket.is_some() || self.state.is_registered(&host.name));
         Err(Error::NotServed {
             vm: vm.to_owned(),
             with_daemon: with_daemon.map(|host| host.name.clone()).collect(),
+            unknown,
         })
+    }
+
+    /// Returns whether the daemon of a host serves a VM on the host's device, by what it has
+    /// published, else by its answer.
+    ///
+    /// # Errors
+    /// A daemon that is not registered does not answer.
+    fn serves(&self, host: &HostRecord, vm: &str) -> Result<Serves, DaemonError> {
+        if host.drained || self.state.is_lost(&host.name) {
+            return Ok(Serves::No);
+        }
+        let is_on = |device: &str| host.device.as_ref().is_none_or(|own| own == device);
+        let membership = self.state.memberships.get(&host.name);
+        let daemon = membership.and_then(|membership| membership.daemon.as_ref());
+        let published = daemon.map(|daemon| {
+            // A value of another version may have no devices that are understood.
+            if daemon.devices.is_empty() {
+                return Serves::Unknown;
+            }
+            let devices = daemon.devices.iter().filter(|device| is_on(&device.name));
+            let serve = devices.map(|device| device.serves(vm));
+            serve.fold(Serves::No, Serves::or)
+        });
+        let is_asked = !self.unreached.contains(&host.name);
+        let socket = host.socket.as_ref().filter(|_| is_asked);
+        match (published, socket) {
+            (Some(Serves::Yes), _) => Ok(Serves::Yes),
+            // What was added within the last second may not be published yet.
+            (_, Some(socket)) => match (self.session.daemons.vms(socket), published) {
+                (Err(_), Some(published)) => Ok(published),
+                (all, _) => {
+                    let mut all = all?.into_iter();
+                    let is_there = all.any(|served| served.vm == vm && is_on(&served.device));
+                    Ok(Serves::known(is_there))
+                }
+            },
+            (published, None) => Ok(published.unwrap_or(Serves::No)),
+        }
     }
 
     /// Opens the hosts again that were closed for one request.

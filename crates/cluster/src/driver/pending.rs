@@ -31,10 +31,12 @@ pub(super) enum Pending {
 /// Transfer to be started on a daemon.
 pub(super) struct Start {
     transfer: String,
-    socket: String,
+    socket: Option<String>,
     request: Request,
     /// Placement for the daemon to check; `None` if it has not joined the cluster.
     claim: Option<PlacementClaim>,
+    /// True if the daemon answers on this machine, as far as is known.
+    is_reached: bool,
 }
 
 /// Outcome of the removal of a placement whose start was refused or could not be sent.
@@ -82,7 +84,7 @@ impl Cluster<'_> {
         let has_joined = self.state.memberships.contains_key(&host.name);
         Start {
             transfer: transfer.to_owned(),
-            socket: host.socket.clone().unwrap_or_default(),
+            socket: host.socket.clone(),
             request,
             claim: has_joined.then(|| PlacementClaim {
                 host: host.name.clone(),
@@ -90,6 +92,7 @@ impl Cluster<'_> {
                 reserved_bytes_per_s: self.state.reserved(host),
                 device: host.device.clone(),
             }),
+            is_reached: !self.unreached.contains(&host.name),
         }
     }
 
@@ -110,7 +113,9 @@ impl Cluster<'_> {
     fn start_requested(&mut self, start: Start) -> Result<(), Error> {
         let error = match self.start(&start) {
             Ok(()) => return Ok(()),
-            Err(DaemonError::Unanswered(why)) if start.claim.is_some() => {
+            Err(why @ (DaemonError::Unanswered(_) | DaemonError::NotAsked(_)))
+                if start.claim.is_some() =>
+            {
                 self.leave_to_daemon(start, &why.to_string());
                 return Ok(());
             }
@@ -138,8 +143,13 @@ impl Cluster<'_> {
             socket,
             request,
             claim,
+            is_reached,
         } = start;
-        daemons.start(socket, transfer, request, claim.as_ref())
+        if !is_reached {
+            let why = "its daemon is not reached from this machine, and finds the start in etcd";
+            return Err(DaemonError::NotAsked(why));
+        }
+        daemons.start(socket.as_deref(), transfer, request, claim.as_ref())
     }
 
     fn start_waited(&mut self, start: &Start, mut event: ClusterEvent) {

@@ -144,7 +144,7 @@ impl Cluster<'_> {
             stored.map(|host| (host.name.as_str(), host)).collect();
         let is_changed = |(at, host): (usize, &HostRecord)| {
             let (name, id) = (host.name.as_str(), HostId(at));
-            let is_changed = host.socket.is_some()
+            let is_changed = self.may_report_others(host)
                 || self.learnt.contains(&id)
                 || stored.get(name) != Some(&host)
                 || before.get(name) != after.get(name)
@@ -153,6 +153,11 @@ impl Cluster<'_> {
         };
         let hosts = self.state.hosts.iter().enumerate();
         hosts.filter_map(is_changed).collect()
+    }
+
+    /// Returns whether the daemon of a host is asked, and may have other transfers next time.
+    fn may_report_others(&self, host: &HostRecord) -> bool {
+        host.socket.is_some() && !self.unreached.contains(&host.name)
     }
 
     /// Returns whether a transfer of a host has moved all its bytes by the estimate, and not by the

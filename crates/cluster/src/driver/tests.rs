@@ -1,6 +1,7 @@
 //! Driver with an in-memory store and simulated daemons.
 
 mod clocks;
+mod elsewhere;
 mod keep;
 mod starts;
 
@@ -47,6 +48,10 @@ impl FakeDaemons {
 }
 
 impl Daemons for FakeDaemons {
+    fn host(&self, _: &str) -> Result<Option<String>, DaemonError> {
+        self.check_reachable().map(|()| None)
+    }
+
     fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
         self.check_reachable().map(|()| self.transfers.clone())
     }
@@ -57,7 +62,7 @@ impl Daemons for FakeDaemons {
 
     fn start(
         &self,
-        _: &str,
+        _: Option<&str>,
         vm: &str,
         request: &Request,
         placement: Option<&PlacementClaim>,

@@ -1,11 +1,17 @@
 //! Source of what a daemon publishes in the cluster.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tidegate_core::time::Nanos;
+use tidegate_server::command::DeviceSnapshot;
 use tidegate_server::control;
 use tidegate_server::daemon::{self, DaemonHandle};
 use tidegate_server::membership::{PlacedTransfer, PublishedDevice};
 use tokio::time::timeout;
+
+use super::now;
+use crate::membership::PublishedTransfer;
 
 /// Time for an event loop to say which policy is in force.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -18,6 +24,9 @@ pub trait MemberSource: Send + Sync + 'static {
     /// Returns policies and budgets of the devices, which may take seconds; without those of a
     /// device that does not answer.
     fn details(&self) -> impl Future<Output = Vec<DeviceDetails>> + Send;
+
+    /// Returns the running transfers by device; without those of a device that does not answer.
+    fn transfers(&self) -> impl Future<Output = BTreeMap<String, Vec<PublishedTransfer>>> + Send;
 
     /// Returns the running transfers that were started for placers; without those of a device that
     /// does not answer.
@@ -63,6 +72,17 @@ impl MemberSource for DaemonHandle {
         all
     }
 
+    async fn transfers(&self) -> BTreeMap<String, Vec<PublishedTransfer>> {
+        let mut all = BTreeMap::new();
+        for at in 0..DaemonHandle::devices(self).configs().len() {
+            let snapshot = timeout(ANSWER_TIMEOUT, self.snapshot(at)).await;
+            if let Ok(Ok(device)) = snapshot {
+                all.insert(device.name.clone(), published_transfers(&device));
+            }
+        }
+        all
+    }
+
     async fn placed_transfers(&self) -> Vec<PlacedTransfer> {
         let mut all = Vec::new();
         for at in 0..DaemonHandle::devices(self).configs().len() {
@@ -77,4 +97,22 @@ impl MemberSource for DaemonHandle {
         }
         all
     }
+}
+
+/// Returns the running transfers of a device as of now.
+fn published_transfers(device: &DeviceSnapshot) -> Vec<PublishedTransfer> {
+    let as_of = now();
+    let running = device.vms.iter().filter_map(|vm| {
+        let running = vm.transfers.running.as_ref()?;
+        Some(PublishedTransfer {
+            vm: vm.name.clone(),
+            bytes: running.bytes(),
+            moved: running.moved(),
+            // A deadline before 1970 is as late as one then.
+            due: Nanos(u64::try_from(running.since.due.as_nanosecond()).unwrap_or(0)),
+            class: running.status.class,
+            as_of,
+        })
+    });
+    running.collect()
 }

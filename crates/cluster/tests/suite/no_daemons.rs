@@ -8,6 +8,10 @@ use tidegate_place::Request;
 pub(crate) struct NoDaemons;
 
 impl Daemons for NoDaemons {
+    fn host(&self, _: &str) -> Result<Option<String>, DaemonError> {
+        Ok(None)
+    }
+
     fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
         Ok(Vec::new())
     }
@@ -18,7 +22,7 @@ impl Daemons for NoDaemons {
 
     fn start(
         &self,
-        _: &str,
+        _: Option<&str>,
         _: &str,
         _: &Request,
         _: Option<&PlacementClaim>,

@@ -472,7 +472,7 @@ pub fn published_devices(daemon: &DaemonHandle) -> Vec<PublishedDevice> {
         let vms = daemon.shared.vms.on_device(at);
         PublishedDevice {
             name: device.name.clone(),
-            vms: vms.len(),
+            vms: vms.iter().map(|vm| vm.name.clone()).collect(),
             reserved_bytes_per_s: feasibility::standing_reservation(device, &vms, now),
         }
     });

@@ -1,12 +1,12 @@
 //! Daemons that have joined a cluster, for `tidegate cluster status`.
 
-use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_cluster::{ClusterState, MemberDevice, Membership};
-use tidegate_core::time::Nanos;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::bytes_per_s;
+
+use super::super::place::events::utc;
 
 /// Daemon of a host, as it has published itself.
 #[derive(Serialize)]
@@ -69,7 +69,7 @@ fn daemon(state: &ClusterState, host: &str, membership: &Membership) -> JoinedDa
             (None, true) => "left",
             (None, false) => "lost",
         },
-        since: time(since),
+        since: utc(since),
         defined: state.host(host).is_some(),
         reserved_bytes_per_s: membership.reserved_on(None),
         instance: there.map(|daemon| daemon.instance.clone()),
@@ -98,12 +98,6 @@ fn gone_device(name: &str, reserved_bytes_per_s: u64) -> Device {
         policy: None,
         budget: None,
     }
-}
-
-/// Returns a time in UTC, to the second.
-fn time(at: Nanos) -> String {
-    let seconds = i64::try_from(at.0 / Nanos::SECOND.0).unwrap_or(i64::MAX);
-    Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |time| time.to_string())
 }
 
 /// Returns the daemons as a table.
@@ -144,6 +138,7 @@ pub(super) fn table(daemons: &[JoinedDaemon]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::time::Nanos;
 
     #[test]
     fn a_daemon_is_joined_or_left_or_lost() {

@@ -14,6 +14,7 @@ use tidegate_place::Request;
 
 use super::exact;
 use crate::client::{Client, Unanswered, read};
+use crate::problem::Problem;
 
 /// Daemons reached over their control API.
 pub(super) struct Sockets;
@@ -39,6 +40,18 @@ struct LiveJob {
     bytes_per_s: Option<u64>,
 }
 
+/// Readiness with only the name of the host in its cluster, as daemons of all versions have it.
+#[derive(Deserialize)]
+struct ReadinessOfHost {
+    #[serde(default)]
+    cluster: Option<MembershipOfHost>,
+}
+
+#[derive(Deserialize)]
+struct MembershipOfHost {
+    host: String,
+}
+
 /// VM with only the fields that placement needs, to read answers of daemons of other versions.
 #[derive(Deserialize)]
 struct VmOfHost {
@@ -47,6 +60,13 @@ struct VmOfHost {
 }
 
 impl Daemons for Sockets {
+    fn host(&self, socket: &str) -> Result<Option<String>, DaemonError> {
+        let readiness = client(socket)?.readiness().map_err(unavailable)?;
+        let readiness = readiness.map(read::<ReadinessOfHost>).transpose();
+        let cluster = readiness.map_err(failed)?.and_then(|it| it.cluster);
+        Ok(cluster.map(|membership| membership.host))
+    }
+
     fn transfers(&self, socket: &str) -> Result<Vec<VmTransfer>, DaemonError> {
         let answer = client(socket)?.get("/v1/jobs").map_err(unavailable)?;
         let jobs: Vec<VmTransfers> = read(answer).map_err(failed)?;
@@ -62,11 +82,14 @@ impl Daemons for Sockets {
 
     fn start(
         &self,
-        socket: &str,
+        socket: Option<&str>,
         vm: &str,
         request: &Request,
         placement: Option<&PlacementClaim>,
     ) -> Result<(), DaemonError> {
+        let Some(socket) = socket else {
+            return Err(DaemonError::NotAsked("the host has no control socket"));
+        };
         let order = TransferRequest {
             size: format!("{} B", request.bytes()),
             deadline: Some(exact(request.deadline())),
@@ -135,9 +158,25 @@ impl std::error::Error for Carried {}
 
 /// Returns the client's error that was carried through the driver.
 pub(super) fn unpack(error: DaemonError) -> anyhow::Error {
-    let (DaemonError::Unavailable(source)
-    | DaemonError::Unanswered(source)
-    | DaemonError::Failed(source)) = error;
+    let problem = Problem::new(error.to_string());
+    let source = match error {
+        DaemonError::OtherHost { host, socket, .. } => {
+            let help = format!(
+                "a path is looked up on the machine that runs the command: run it where the \
+                 daemon of {host} is, or have that daemon join the cluster ([cluster], \
+                 docs/cluster-members.md); if the host is gone: `tidegate place host drain \
+                 {host}`, or `remove`"
+            );
+            return problem.at(socket).help(help).into();
+        }
+        DaemonError::NotAsked(_) => {
+            let help = "add its socket to the file of hosts, or have its daemon join the cluster";
+            return problem.help(help).into();
+        }
+        DaemonError::Unavailable(source)
+        | DaemonError::Unanswered(source)
+        | DaemonError::Failed(source) => source,
+    };
     match source.downcast::<Carried>() {
         Ok(carried) => carried.0,
         Err(other) => anyhow::anyhow!("{other}"),
@@ -147,7 +186,6 @@ pub(super) fn unpack(error: DaemonError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::Problem;
 
     #[test]
     fn an_error_of_the_client_comes_back_as_it_was() {

@@ -84,8 +84,8 @@ fn of_host(error: &HostError) -> Problem {
         ),
         HostError::SameDaemon { socket, .. } => problem.at(socket.clone()).help(
             "a socket is a path on the machine that runs the command, where it leads to one \
-             daemon: give each host another device of it, or leave the socket out for hosts on \
-             other machines",
+             daemon: give each host another device of it, or have the daemons of both join the \
+             cluster first ([cluster], docs/cluster-members.md)",
         ),
         HostError::Unknown { known, .. } => problem.at("NAME").help(there_are(known)),
         HostError::Busy { .. } => problem.help(
@@ -113,6 +113,13 @@ fn of_transfer(error: &Error) -> Problem {
         Error::DaemonOwns { socket, .. } => problem.help(format!(
             "use its daemon: `tidegate --socket {socket} transfer --help`"
         )),
+        Error::NotServed { unknown, .. } if !unknown.is_empty() => {
+            problem.at("--start").help(format!(
+                "the VMs of {} are not known on this machine: the daemon is not reached, and is of \
+                 a version that does not publish them; run this where it is, or upgrade it",
+                unknown.join(", ")
+            ))
+        }
         Error::NotServed { with_daemon, .. } => {
             problem.at("--start").help(match with_daemon.as_slice() {
                 [] => "no host has a control socket: add socket = \"PATH\" in the file of hosts"

@@ -1,6 +1,8 @@
 //! Text of the driver's events.
 
+use jiff::Timestamp;
 use tidegate_cluster::{ClusterEvent, Started};
+use tidegate_core::time::Nanos;
 use tidegate_units::human::{bytes, duration};
 
 /// Returns an event as one line.
@@ -42,10 +44,8 @@ pub(super) fn text(event: &ClusterEvent) -> String {
         ClusterEvent::DrainedDaemonUnreachable { host } => {
             format!("the daemon of the drained host {host} does not answer")
         }
-        ClusterEvent::DaemonUnreachable { host } => format!(
-            "the daemon of host {host} does not answer; if the host is gone: \
-             `tidegate place host drain {host}`, or `remove`"
-        ),
+        ClusterEvent::DaemonUnreachable { host } => unreachable(host),
+        ClusterEvent::DaemonNotReached { host, why, as_of } => not_reached(host, why, *as_of),
         ClusterEvent::Lost { transfer } => format!("{transfer} is lost with its host"),
         ClusterEvent::Done { transfer } => {
             format!("{transfer} has moved all of its bytes by the forecast, and is ended")
@@ -74,6 +74,33 @@ pub(super) fn text(event: &ClusterEvent) -> String {
     }
 }
 
+/// Returns the text for the daemon of a host that has not joined, which does not answer.
+fn unreachable(host: &str) -> String {
+    format!(
+        "the daemon of host {host} does not answer; if it runs on another machine, run this there, \
+         or have it join the cluster ([cluster], docs/cluster-members.md); if the host is gone: \
+         `tidegate place host drain {host}`, or `remove`"
+    )
+}
+
+/// Returns the text for a daemon that is registered in the cluster and does not answer here.
+fn not_reached(host: &str, why: &str, as_of: Option<Nanos>) -> String {
+    let known = match as_of {
+        Some(as_of) => format!("its jobs count as of {}", utc(as_of)),
+        None => "no job is known there".to_owned(),
+    };
+    // The first line is the message; where and what to do are about sockets of this machine.
+    let why = why.lines().next().unwrap_or_default();
+    let why = why.trim_start_matches("error: ");
+    format!("the daemon of host {host} is not reached from here ({why}): {known}")
+}
+
+/// Returns a time in UTC, to the second.
+pub(in crate::commands) fn utc(at: Nanos) -> String {
+    let seconds = i64::try_from(at.0 / Nanos::SECOND.0).unwrap_or(i64::MAX);
+    Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |time| time.to_string())
+}
+
 fn not_started(transfer: &str, tried_by: Option<&str>) -> String {
     let tried = tried_by.map_or_else(String::new, |host| {
         format!("; the daemon of host {host} goes on trying to start it")
@@ -87,7 +114,6 @@ fn not_started(transfer: &str, tried_by: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::time::Nanos;
     use tidegate_core::transfers::Class;
 
     #[test]
@@ -109,6 +135,22 @@ mod tests {
             left.ends_with("not started it yet, and tries again: no VM"),
             "{left}"
         );
+    }
+
+    #[test]
+    fn a_daemon_that_is_not_reached_is_told_with_the_time_of_its_figures() {
+        let event = |as_of| ClusterEvent::DaemonNotReached {
+            host: "a".to_owned(),
+            why: "error: no daemon listens\n  where: /run/a.sock".to_owned(),
+            as_of,
+        };
+        let known = "the daemon of host a is not reached from here (no daemon listens): ";
+        let minute = Some(Nanos::from_secs(60));
+        assert_eq!(
+            text(&event(minute)),
+            format!("{known}its jobs count as of 1970-01-01T00:01:00Z")
+        );
+        assert_eq!(text(&event(None)), format!("{known}no job is known there"));
     }
 
     #[test]

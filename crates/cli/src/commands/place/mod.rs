@@ -5,7 +5,7 @@
 mod daemons;
 mod data_centre;
 pub(super) mod errors;
-mod events;
+pub(super) mod events;
 pub(super) mod host;
 pub(super) mod hosts;
 mod jobs;

@@ -65,12 +65,13 @@ pub(in crate::commands) fn with_cluster<T>(
     let store = stores::open(at, read_only)?;
     let end = Instant::now() + RETRY_LIMIT;
     let mut pause = FIRST_PAUSE;
-    // Drained hosts whose daemons are away, which is said once.
+    // Hosts whose daemons are away, which is said once.
     let mut away = BTreeSet::new();
     loop {
         let mut notify = |event| {
             let is_news = match &event {
-                ClusterEvent::DrainedDaemonUnreachable { host } => away.insert(host.clone()),
+                ClusterEvent::DrainedDaemonUnreachable { host }
+                | ClusterEvent::DaemonNotReached { host, .. } => away.insert(host.clone()),
                 _ => true,
             };
             if is_news {

@@ -8,6 +8,7 @@ mod proxy;
 #[path = "../../../../cluster/tests/suite/etcd/server.rs"]
 mod server;
 
+mod elsewhere;
 mod member;
 
 use std::collections::{BTreeMap, BTreeSet};

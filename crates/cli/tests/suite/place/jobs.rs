@@ -75,6 +75,7 @@ fn refusing_daemon(socket: &Path) {
             let mut body = vec![0; length.unwrap_or_default()];
             lines.read_exact(&mut body).expect("a body");
             let (status, body) = match head.split(' ').nth(1) {
+                Some("/readyz") => ("200 OK", r#"{"ready": true, "problems": []}"#),
                 Some("/v1/jobs") => ("200 OK", "[]"),
                 Some("/v1/vms") => ("200 OK", r#"[{"name": "dss", "device": "ram"}]"#),
                 _ => (

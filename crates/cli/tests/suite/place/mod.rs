@@ -211,15 +211,24 @@ fn daemon(socket: &Path, body: &'static str) {
             let mut line = String::new();
             let mut lines = BufReader::new(&stream);
             lines.read_line(&mut line).expect("a request");
-            assert_eq!(line, "GET /v1/jobs HTTP/1.1\r\n");
+            // As a daemon of a version without readiness.
+            let is_known = line != "GET /readyz HTTP/1.1\r\n";
+            if is_known {
+                assert_eq!(line, "GET /v1/jobs HTTP/1.1\r\n");
+            }
             while line != "\r\n" {
                 line.clear();
                 lines.read_line(&mut line).expect("a header");
             }
+            let (status, body) = if is_known {
+                ("200 OK", body)
+            } else {
+                ("404 Not Found", "{}")
+            };
             let length = body.len();
             write!(
                 stream,
-                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
+                "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}"
             )
             .expect("written");
         }

@@ -23,7 +23,9 @@ use super::value::{PlacementValue, read, write};
 use super::{ANSWER_BYTES, EtcdOptions};
 use crate::store::StoreError;
 
-pub(crate) use super::published::{ClockValue, MemberDeviceValue, MemberValue, ReservationValue};
+pub(crate) use super::published::{
+    ClockValue, MemberDeviceValue, MemberValue, PublishedTransferValue, ReservationValue,
+};
 pub(crate) use super::start_checks::Checked;
 pub(crate) use super::starts::StartValue;
 

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 
 use super::value::SCHEMA;
 use crate::clock::PublishedClock;
-use crate::membership::{MemberDevice, Membership, RegisteredDaemon};
+use crate::membership::{MemberDevice, Membership, PublishedTransfer, RegisteredDaemon};
 
 /// Value of `reservations/HOST`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -100,6 +101,49 @@ pub(crate) struct MemberDeviceValue {
     pub(crate) reserved_bytes_per_s: u64,
     /// Answer of `GET /v1/budget` for the device.
     pub(crate) budget: Option<serde_json::Value>,
+    /// Names of the VMs.
+    pub(crate) vm_names: Option<Vec<String>>,
+    /// Running transfers.
+    pub(crate) transfers: Option<Vec<PublishedTransferValue>>,
+}
+
+/// Running transfer in the value of `members/HOST`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub(crate) struct PublishedTransferValue {
+    vm: String,
+    bytes: u64,
+    moved_bytes: u64,
+    due_ns: u64,
+    class: String,
+    as_of_ns: u64,
+}
+
+impl PublishedTransferValue {
+    /// Creates the value of a transfer.
+    pub(crate) fn new(transfer: &PublishedTransfer) -> PublishedTransferValue {
+        PublishedTransferValue {
+            vm: transfer.vm.clone(),
+            bytes: transfer.bytes,
+            moved_bytes: transfer.moved,
+            due_ns: transfer.due.0,
+            class: transfer.class.name().to_owned(),
+            as_of_ns: transfer.as_of.0,
+        }
+    }
+
+    fn into_record(self) -> PublishedTransfer {
+        let mut classes = Class::ALL.into_iter();
+        let class = classes.find(|class| class.name() == self.class);
+        PublishedTransfer {
+            vm: self.vm,
+            bytes: self.bytes,
+            moved: self.moved_bytes.min(self.bytes),
+            due: Nanos(self.due_ns),
+            class: class.unwrap_or_default(),
+            as_of: Nanos(self.as_of_ns),
+        }
+    }
 }
 
 impl MemberValue {
@@ -115,6 +159,13 @@ impl MemberValue {
             vms: device.vms,
             reserved_bytes_per_s: device.reserved_bytes_per_s,
             budget: device.budget,
+            vm_names: device.vm_names,
+            transfers: device.transfers.map(|all| {
+                let all = all.into_iter();
+                // One without a size is of another version.
+                let all = all.filter(|transfer| transfer.bytes > 0);
+                all.map(PublishedTransferValue::into_record).collect()
+            }),
         };
         RegisteredDaemon {
             instance: self.instance,
@@ -154,6 +205,42 @@ mod tests {
         for other in [r#"{"schema":2,"time_ns":7}"#, r#"{"schema":1}"#, "["] {
             assert_eq!(ClockValue::read("a", other.as_bytes()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn what_a_daemon_publishes_of_its_vms_and_transfers_is_read() {
+        let transfer = PublishedTransfer {
+            vm: "dss".to_owned(),
+            bytes: 900,
+            moved: 300,
+            due: Nanos(8),
+            class: Class::Idle,
+            as_of: Nanos(5),
+        };
+        let device = MemberDeviceValue {
+            name: "sda".to_owned(),
+            vm_names: Some(vec!["dss".to_owned()]),
+            transfers: Some(vec![PublishedTransferValue::new(&transfer)]),
+            ..MemberDeviceValue::default()
+        };
+        let value = MemberValue {
+            devices: vec![device],
+            ..MemberValue::default()
+        };
+        let written = serde_json::to_vec(&value).expect("JSON");
+        let read = MemberValue::read(&written).into_record();
+        assert_eq!(read.devices[0].transfers, Some(vec![transfer]));
+        assert_eq!(read.devices[0].serves("dss"), Some(true));
+        assert_eq!(read.devices[0].serves("oltp"), Some(false));
+        // Of an earlier version, and of one whose fields have other meanings.
+        let earlier = MemberValue::read(br#"{"schema":1,"devices":[{"name":"sda","vms":1}]}"#);
+        let earlier = earlier.into_record();
+        assert_eq!(earlier.devices[0].serves("dss"), None);
+        assert_eq!(earlier.devices[0].transfers, None);
+        let other = br#"{"devices":[{"transfers":[{"vm":"x"},{"bytes":2,"moved_bytes":7}]}]}"#;
+        let other = MemberValue::read(other).into_record();
+        let transfers = other.devices[0].transfers.as_ref().expect("published");
+        assert_eq!((transfers.len(), transfers[0].moved), (1, 2));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Daemons that join: registration, loss, return, and the fence of placements and starts.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,9 @@ use tidegate_cluster::joining::{DeviceDetails, MemberOptions, MemberSource, Memb
 use tidegate_cluster::store::{
     ClusterStore, EtcdOptions, EtcdStore, EtcdUser, Revision, Snapshot, StoreError,
 };
-use tidegate_cluster::{Change, Membership as Record};
+use tidegate_cluster::{Change, Membership as Record, PublishedTransfer};
+use tidegate_core::time::Nanos;
+use tidegate_core::transfers::Class;
 use tidegate_server::membership::{
     HandedMembership, Membership, PlacedTransfer, PublishedDevice, StartRefusal,
 };
@@ -31,7 +34,7 @@ impl MemberSource for Source {
     fn devices(&self) -> Vec<PublishedDevice> {
         vec![PublishedDevice {
             name: "sda".to_owned(),
-            vms: 1,
+            vms: vec!["dss".to_owned()],
             reserved_bytes_per_s: *self.0.lock().expect("no panic"),
         }]
     }
@@ -44,6 +47,18 @@ impl MemberSource for Source {
                 "x".repeat(*self.1.lock().expect("no panic")),
             )),
         }]
+    }
+
+    async fn transfers(&self) -> BTreeMap<String, Vec<PublishedTransfer>> {
+        let transfer = PublishedTransfer {
+            vm: "dss".to_owned(),
+            bytes: 900,
+            moved: 300,
+            due: Nanos(9),
+            class: Class::RealTime,
+            as_of: Nanos(7),
+        };
+        [("sda".to_owned(), vec![transfer])].into()
     }
 
     async fn placed_transfers(&self) -> Vec<PlacedTransfer> {
@@ -160,7 +175,14 @@ fn a_daemon_is_seen_while_it_serves_and_its_reservation_stays() {
         let there = record.daemon.as_ref();
         let device = there.and_then(|daemon| daemon.devices.first().cloned());
         record.reserved_on(None) == 7
-            && device.is_some_and(|it| it.policy.as_deref() == Some("slo"))
+            && device.is_some_and(|it| {
+                let transfers = it.transfers.as_deref().unwrap_or_default();
+                it.policy.as_deref() == Some("slo")
+                    && it.serves("dss") == Some(true)
+                    && transfers
+                        .iter()
+                        .any(|it| (it.vm.as_str(), it.moved) == ("dss", 300))
+            })
     };
     until("published", published);
     let there = record(&store, "a").and_then(|it| it.daemon).expect("there");

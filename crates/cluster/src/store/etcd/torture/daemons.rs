@@ -473,6 +473,10 @@ impl Hosts {
 }
 
 impl Daemons for DaemonModel {
+    fn host(&self, _: &str) -> Result<Option<String>, DaemonError> {
+        Ok(None)
+    }
+
     fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
         Ok(Vec::new())
     }
@@ -483,7 +487,7 @@ impl Daemons for DaemonModel {
 
     fn start(
         &self,
-        _: &str,
+        _: Option<&str>,
         vm: &str,
         _: &Request,
         claim: Option<&PlacementClaim>,

@@ -488,6 +488,10 @@ fn what_a_daemon_publishes_fences_a_cluster_that_is_kept_and_reaches_it() {
 struct Unreachable<'a>(&'a Mutex<Etcd>);
 
 impl Daemons for Unreachable<'_> {
+    fn host(&self, _: &str) -> Result<Option<String>, DaemonError> {
+        Ok(None)
+    }
+
     fn transfers(&self, _: &str) -> Result<Vec<VmTransfer>, DaemonError> {
         Ok(Vec::new())
     }
@@ -498,7 +502,7 @@ impl Daemons for Unreachable<'_> {
 
     fn start(
         &self,
-        _: &str,
+        _: Option<&str>,
         vm: &str,
         _: &Request,
         _: Option<&PlacementClaim>,
