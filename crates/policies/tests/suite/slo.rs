@@ -166,6 +166,37 @@ fn a_group_counts_as_one_vm_whoever_of_it_asks() {
 }
 
 #[test]
+fn a_member_of_a_group_is_served_beside_a_floor_that_takes_the_share_of_the_group() {
+    let grouped = |objective| Objective {
+        group: Some(Group::named("files".parse().expect("a name"))),
+        ..objective
+    };
+    let vms = [
+        (grouped(reserved(600)), 8),
+        (grouped(Objective::default()), 8),
+        (grouped(Objective::default()), 0),
+        (Objective::default(), 16),
+    ];
+    let (mut world, guests) = crowd(&vms);
+    world.run(20 * SECOND);
+    world.driver.log.clear();
+    world.keep_done = true;
+    for n in 0..10 {
+        let request = tidegate_core::request::Request::read(n * (1 << 20), 4 * KIB, u64::MAX);
+        world.ask(guests[2], request);
+        world.run(SECOND);
+    }
+    assert_near(total(&world.ops(guests[0])), 6000, 5);
+    // The other VM has the bound, twice the largest cost, for each turn of the group: some four a
+    // second, of which the members without a promise have one each in turn.
+    assert!(total(&world.ops(guests[1])) >= 20);
+    let mine = world.done.iter().filter(|done| done.vm == guests[2].vm);
+    let waits: Vec<Nanos> = mine.map(|done| done.account.total()).collect();
+    assert_eq!(waits.len(), 10, "{waits:?}");
+    assert!(waits.iter().all(|&wait| wait < Nanos(SECOND)), "{waits:?}");
+}
+
+#[test]
 fn a_target_is_held_from_above_and_from_below() {
     let target = Objective {
         target: Rate::bytes(20 * MB),

@@ -20,7 +20,14 @@
 //! - On a device that other hosts share, a group has a part of its weight on this host
 //!   ([`Shares::set_group_part`]), the rest being that of its VMs elsewhere. It then pays more for
 //!   each I/O, rather than having a smaller weight, which would be rounded.
-//! - A VM that wakes joins at the tag of the VM that was served last: idle time earns nothing.
+//! - A VM that wakes joins at the tag of the VM that was served last: idle time earns nothing. In a
+//!   group it joins at the smallest tag of those that wait.
+//! - Service by promise counts against the share of the VM and of its group, up to a bound. Where
+//!   others of the group wait, the bound is for all promised service of the group between two of
+//!   its turns, so that they have turns although the promises take all of the group's share.
+
+#[cfg(test)]
+mod tests;
 
 use super::super::virtual_time::{ByTag, Flow, Virtual};
 use crate::treap::Treaps;
@@ -90,8 +97,11 @@ struct GroupShare {
     flow: Flow,
     /// Part of the weight that counts on this host, in [`Knob::GROUP_WHOLE`]ths; not 0.
     part: u32,
-    /// Tag of the member that was served last.
+    /// Smallest tag among members served lately: where a waking member joins.
     clock: u64,
+    /// Clock of the class at the group's last turn by share, or later while at most one member
+    /// waits: from here on, promised service of members counts up to a bound.
+    turn_at: Virtual,
     /// Number of VMs in the group, and of active ones. With 0 VMs the entry is free for another
     /// group.
     members: u32,
@@ -109,6 +119,37 @@ impl GroupShare {
         }
         let counted = u128::from(cost) * u128::from(Knob::GROUP_WHOLE) / u128::from(self.part);
         u64::try_from(counted).map_or(COUNTED_COST_MAX, |it| it.min(COUNTED_COST_MAX))
+    }
+
+    /// Charges a member the cost of an I/O in the order `within` its group. With `most`, the I/O
+    /// was served by promise: that brings the member ahead of the others by at most that cost.
+    #[inline]
+    fn charge_member(
+        &mut self,
+        member: &mut Member,
+        vm: usize,
+        cost: u64,
+        most: Option<u64>,
+        within: &mut Treaps,
+    ) {
+        let (set, before) = (member.group as usize, member.flow.tag.0);
+        if member.active {
+            within.remove(set, vm);
+        }
+        // At least 1, so that members with tiny I/Os still take turns.
+        member.flow.spend((cost >> MEMBER_TAG_SHIFT).max(1));
+        if let Some(most) = most {
+            let lead = (most >> MEMBER_TAG_SHIFT) / u64::from(member.flow.weight);
+            let bound = (self.clock + lead).max(before);
+            member.flow.tag = Virtual(member.flow.tag.0.min(bound));
+        }
+        if member.active {
+            within.insert(set, member.flow.tag.0, vm);
+        }
+        // As for entities: no member that waits falls behind the clock.
+        let first = within.first(set);
+        let least = first.map_or(before, |(tag, _)| tag.min(before));
+        self.clock = self.clock.max(least);
     }
 }
 
@@ -297,6 +338,7 @@ impl Shares {
                 flow: Flow::new(self.classes[class as usize].clock, 4 * group.weight),
                 part: Knob::GROUP_WHOLE,
                 clock: 0,
+                turn_at: self.classes[class as usize].clock,
                 members: 0,
                 active: 0,
                 leader: vm as u32,
@@ -403,6 +445,7 @@ impl Shares {
         (self.within).insert(member.group as usize, member.flow.tag.0, vm);
         group.active += 1;
         if group.active == 1 {
+            group.turn_at = class.clock;
             let (behind, most) = (group.cost(behind), group.cost(most));
             join(&mut group.flow, class.clock, behind, most);
             class.insert(now, group.leader as usize, group.flow.tag);
@@ -511,8 +554,8 @@ impl Shares {
     }
 
     /// Charges a VM the cost of an I/O. With `most`, the I/O was served by promise: that brings the
-    /// VM ahead of its share by at most that cost. A floor counts against its VM's share, but the
-    /// debt is bounded.
+    /// VM, and its group, ahead of its share by at most that cost. A floor counts against its VM's
+    /// share, but the debt is bounded.
     #[inline(never)]
     pub(super) fn charge(&mut self, now: Nanos, vm: usize, cost: u64, most: Option<u64>) {
         self.charge_now(now, vm, cost, most);
@@ -523,22 +566,19 @@ impl Shares {
     pub(super) fn charge_now(&mut self, now: Nanos, vm: usize, cost: u64, most: Option<u64>) {
         let member = &mut self.members[vm];
         let class = &mut self.classes[member.class as usize];
-        let (flow, entity, active, cost, most) = match member.group {
-            NO_GROUP => (&mut member.flow, vm, member.active, cost, most),
+        let (flow, entity, active, cost, most, lead_from) = match member.group {
+            NO_GROUP => (&mut member.flow, vm, member.active, cost, most, class.clock),
             index => {
                 let group = &mut self.groups[index as usize];
-                if member.active {
-                    self.within.remove(index as usize, vm);
-                }
-                group.clock = group.clock.max(member.flow.tag.0);
-                // At least 1, so that members with tiny I/Os still take turns.
-                member.flow.spend((cost >> MEMBER_TAG_SHIFT).max(1));
-                if member.active {
-                    self.within.insert(index as usize, member.flow.tag.0, vm);
+                group.charge_member(member, vm, cost, most, &mut self.within);
+                let others_wait = group.active > u32::from(member.active);
+                if most.is_none() || !others_wait {
+                    group.turn_at = class.clock;
                 }
                 let (cost, most) = (group.cost(cost), most.map(|most| group.cost(most)));
                 let (entity, active) = (group.leader as usize, group.active > 0);
-                (&mut group.flow, entity, active, cost, most)
+                let turn_at = group.turn_at;
+                (&mut group.flow, entity, active, cost, most, turn_at)
             }
         };
         // Service by promise is no turn of the class, whose other VMs still wait for theirs.
@@ -549,8 +589,7 @@ impl Shares {
         // Weights are in quarters, so costs are multiplied by four.
         flow.spend(cost * 4);
         if let Some(most) = most {
-            let bound = class
-                .clock
+            let bound = lead_from
                 .plus(4 * most / u64::from(flow.weight))
                 .max(before);
             flow.tag = flow.tag.min(bound);
@@ -565,75 +604,6 @@ impl Shares {
         if least > class.clock {
             class.clock = least;
             class.order.follow(least);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns how many of `turns` the VMs have that are realtime, best effort and idle, with
-    /// something waiting at all times, one turn each `spacing`.
-    fn turns_by_class(turns: u64, spacing: Nanos) -> [u64; VM_CLASSES] {
-        let mut shares = Shares::with_capacity(VM_CLASSES);
-        let priorities = [Priority::RealTime, Priority::BestEffort(4), Priority::Idle];
-        for (vm, priority) in priorities.into_iter().enumerate() {
-            let objective = Objective {
-                priority,
-                ..Objective::default()
-            };
-            shares.set_vm(Nanos::ZERO, vm, &objective, false, true);
-            shares.activate(Nanos::ZERO, vm, 0, 0);
-        }
-        let (mut now, mut had) = (Nanos::ZERO, [0; VM_CLASSES]);
-        for _ in 0..turns {
-            now += spacing;
-            let vm = shares.first(now).expect("all wait");
-            shares.charge(now, vm, 1000, None);
-            had[vm] += 1;
-        }
-        had
-    }
-
-    #[test]
-    fn a_class_below_has_a_turn_each_half_second() {
-        let had = turns_by_class(10_000, Nanos::from_millis(1));
-        assert_eq!(had, [9961, 20, 19]);
-    }
-
-    #[test]
-    fn a_group_whose_part_grows_has_its_share_at_once() {
-        let mut shares = Shares::with_capacity(2);
-        let grouped = Objective {
-            group: Some(Group {
-                name: "chunks".parse().expect("short"),
-                weight: 100,
-            }),
-            ..Objective::default()
-        };
-        shares.set_vm(Nanos::ZERO, 0, &grouped, false, true);
-        shares.set_vm(Nanos::ZERO, 1, &Objective::default(), false, true);
-        shares.activate(Nanos::ZERO, 0, 0, 0);
-        shares.activate(Nanos::ZERO, 1, 0, 0);
-        // A thousandth of the weight is here: one I/O of 1,000 puts it a million ahead.
-        shares.set_group_part(0, Knob::GROUP_WHOLE / 1000);
-        shares.charge(Nanos::ZERO, 0, 1000, None);
-        shares.set_group_part(0, Knob::GROUP_WHOLE);
-        let mut had = [0; 2];
-        for _ in 0..100 {
-            let vm = shares.first(Nanos::ZERO).expect("both wait");
-            shares.charge(Nanos::ZERO, vm, 1000, None);
-            had[vm] += 1;
-        }
-        assert!(had.iter().all(|had| (48..=52).contains(had)), "{had:?}");
-    }
-
-    #[test]
-    fn no_class_starves_where_turns_are_rare() {
-        for millis in [499, 500, 600, 5000] {
-            let had = turns_by_class(300, Nanos::from_millis(millis));
-            assert!(had.iter().all(|&had| had >= 99), "{millis} ms: {had:?}");
         }
     }
 }
