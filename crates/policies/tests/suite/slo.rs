@@ -279,6 +279,32 @@ fn a_deadline_transfer_ends_in_time_and_takes_no_more_than_it_needs() {
 }
 
 #[test]
+fn a_reservation_in_iops_is_kept_while_a_slow_transfer_runs() {
+    let greedy = Objective {
+        weight: 10_000,
+        ..Objective::default()
+    };
+    let floor = Objective {
+        weight: 1,
+        ..reserved(400)
+    };
+    let (mut world, guests) = crowd(&[(floor, 8), (greedy, 64)]);
+    let spec = TransferSpec {
+        bytes: 256 << 20,
+        deadline: Nanos::from_secs(3600),
+    };
+    let (now, vm) = (world.time(), guests[0].vm);
+    let began = world
+        .driver
+        .engine
+        .transfers_mut()
+        .begin_transfer(now, vm, &spec);
+    began.expect("the VM has no transfer yet");
+    let got = served(&mut world, &guests, 10);
+    assert_near(got[0], 4000, 5);
+}
+
+#[test]
 fn a_limit_holds_over_a_floor_and_over_being_alone() {
     let limited = Objective {
         limit: Limit::of_all(Rate::iops(200)),

@@ -12,6 +12,9 @@
 //!   request is due. A request served by promise moves the tag on by its own cost; one served by
 //!   share does not (mClock's rule). A VM that wakes begins with the tag that is due next, so idle
 //!   time earns nothing.
+//! - **Transfers.** A VM with a reservation in IOPS and a deadline transfer has a tag of each; the
+//!   earlier one counts. So the reservation is served in full, and its bytes are the transfer's,
+//!   too.
 //! - **Span.** The time after the tag by which the request is to go: one spacing of the rate, or
 //!   the latency bound, whichever is shorter. The bound counts from the arrival where that is
 //!   later than the tag: a request within the rate is due its latency after it came, and one that
@@ -32,6 +35,8 @@
 //!   [`overload`](super::overload).
 
 mod by_share;
+#[cfg(test)]
+mod tests;
 
 use super::super::floor::Floor;
 use super::overload::{Part, Parts};
@@ -105,6 +110,23 @@ impl Promise {
         down: Parts::NONE,
         place: Place::None,
     };
+
+    /// Returns whether a deadline transfer runs that has not stepped down.
+    #[inline]
+    fn has_transfer(&self) -> bool {
+        self.transfer > 0 && !self.down.has(Part::Transfer)
+    }
+}
+
+/// Has the time until `until`, in which a VM was idle, earn nothing. A transfer is to move all its
+/// bytes: what it is behind is made good, up to [`CATCH_UP`].
+fn forget_idle(pacer: &mut RatePacer, until: Nanos, has_transfer: bool) {
+    if has_transfer {
+        pacer.ops.forget_before(until);
+        pacer.bytes.forget_before(until - CATCH_UP);
+    } else {
+        pacer.forget_before(until);
+    }
 }
 
 /// Facts about a VM's head that decide its place.
@@ -156,16 +178,6 @@ impl Promises {
         size_of::<Promise>() + (queues * Tournament::bytes(vms)).div_ceil(vms.max(1))
     }
 
-    /// Returns the time before which a VM earns nothing, if it was idle until `until`. A transfer
-    /// is to move all its bytes: what it is behind is made good, up to [`CATCH_UP`].
-    fn earns_from(&self, vm: usize, until: Nanos) -> Nanos {
-        if self.has_transfer(vm) {
-            until - CATCH_UP
-        } else {
-            until
-        }
-    }
-
     /// Returns whether anything is promised to a VM.
     #[inline]
     pub(super) fn has(&self, vm: usize) -> bool {
@@ -188,13 +200,13 @@ impl Promises {
     /// Returns whether a VM has a deadline transfer that has not stepped down.
     #[inline]
     pub(super) fn has_transfer(&self, vm: usize) -> bool {
-        self.vms[vm].transfer > 0 && !self.vms[vm].down.has(Part::Transfer)
+        self.vms[vm].has_transfer()
     }
 
     /// Returns whether a VM has a deadline transfer that is behind its rate.
     pub(super) fn is_transfer_behind(&self, now: Nanos, vm: usize) -> bool {
-        let tag = self.vms[vm].pacer.any_due();
-        self.has_transfer(vm) && tag.is_some_and(|tag| tag + self.forgiven <= now)
+        let tag = self.vms[vm].pacer.bytes.due();
+        self.has_transfer(vm) && tag + self.forgiven <= now
     }
 
     /// Returns whether a VM has a rate: requests beyond it are not promised anything.
@@ -236,11 +248,8 @@ impl Promises {
     pub(super) fn set(&mut self, now: Nanos, vm: usize, objective: &Objective) {
         let promise = &mut self.vms[vm];
         let mut rate = Floor::from_objective(objective, !promise.down.has(Part::Target)).rate;
-        if promise.transfer > 0 && !promise.down.has(Part::Transfer) {
+        if promise.has_transfer() {
             rate.bytes_per_s = rate.bytes_per_s.max(Some(promise.transfer));
-            // A floor holds as soon as either its IOPS or its bytes are served, but a transfer
-            // needs its bytes.
-            rate.ops = None;
         }
         promise.target = !objective.target.is_none() && !promise.down.has(Part::Target);
         // The pacer's tags are on the clock of tags, those of `judged` in the driver's time.
@@ -278,8 +287,9 @@ impl Promises {
         // Where others are behind, a VM that wakes begins as far behind as the next of them.
         let due = next.and_then(|(_, vm)| self.vms[vm].pacer.any_due());
         let stand_at = due.unwrap_or(Nanos::MAX).min(now - self.forgiven);
-        let from = self.earns_from(vm, stand_at);
-        self.vms[vm].pacer.forget_before(from);
+        let promise = &mut self.vms[vm];
+        let has_transfer = promise.has_transfer();
+        forget_idle(&mut promise.pacer, stand_at, has_transfer);
     }
 
     /// Takes a VM out of the queues once nothing of it waits that may go.
@@ -402,9 +412,9 @@ impl Promises {
         bytes: u64,
         first: FirstServed,
     ) -> Nanos {
-        let from = self.earns_from(vm, arrived);
         let promise = &mut self.vms[vm];
-        promise.judged.forget_before(from);
+        let has_transfer = promise.has_transfer();
+        forget_idle(&mut promise.judged, arrived, has_transfer);
         promise.judged.spend(bytes, first);
         match promise.judged.any_due() {
             Some(due) if promise.latency == NEVER => due,
@@ -427,249 +437,12 @@ impl Promises {
             // Subtraction of `Nanos` saturates, so nothing is forgiven below the longest debt.
             self.forgiven += (now - self.forgiven - tag) - CATCH_UP;
         }
-        promise.pacer.spend(bytes, first);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const AT_ONCE: Head = Head {
-        arrived: Nanos::ZERO,
-        within_share: true,
-    };
-
-    fn reserved(iops: u64, latency: Option<Nanos>) -> Objective {
-        Objective {
-            reservation: Rate::iops(iops),
-            latency,
-            ..Objective::default()
-        }
-    }
-
-    fn ms(ms: u64) -> Nanos {
-        Nanos::from_millis(ms)
-    }
-
-    #[test]
-    fn a_floor_is_due_once_a_spacing_and_by_the_end_of_it() {
-        let mut promises = Promises::with_capacity(2);
-        promises.set(Nanos::ZERO, 0, &reserved(100, None));
-        promises.wake(ms(5), 0);
-        promises.place(ms(5), 0, AT_ONCE);
-        assert_eq!(promises.first(), Some((ms(15), 0)));
-        let one = FirstServed {
-            ops: 1,
-            bytes: 4096,
-        };
-        promises.spend(ms(5), 0, 4096, one);
-        promises.place(ms(5), 0, AT_ONCE);
-        assert_eq!(promises.first(), None);
-        assert_eq!(promises.poll_coming(ms(14)), None);
-        assert_eq!(promises.poll_coming(ms(15)), Some(0));
-    }
-
-    #[test]
-    fn a_latency_counts_from_the_arrival_within_the_rate_and_from_the_tag_beyond_it() {
-        let mut promises = Promises::with_capacity(1);
-        promises.set(Nanos::ZERO, 0, &reserved(100, Some(ms(3))));
-        promises.wake(ms(50), 0);
-        let head = |arrived| Head {
-            arrived,
-            within_share: false,
-        };
-        promises.place(ms(50), 0, head(ms(50)));
-        assert_eq!(promises.first(), Some((ms(53), 0)));
-        promises.spend(
-            ms(50),
-            0,
-            4096,
-            FirstServed {
-                ops: 1,
-                bytes: 4096,
-            },
-        );
-        // The next request came at once: the rate allows it 10 ms after the first.
-        promises.place(ms(60), 0, head(ms(50)));
-        assert_eq!(promises.first(), Some((ms(63), 0)));
-        // A request that came later than its tag is due its latency after it came.
-        promises.place(ms(90), 0, head(ms(80)));
-        assert_eq!(promises.first(), Some((ms(83), 0)));
-    }
-
-    #[test]
-    fn a_burst_within_the_rate_of_a_bounded_vm_goes_early_and_no_further() {
-        let mut promises = Promises::with_capacity(2);
-        promises.set(Nanos::ZERO, 0, &reserved(100, Some(ms(50))));
-        promises.set(Nanos::ZERO, 1, &reserved(100, None));
-        let one = FirstServed {
-            ops: 1,
-            bytes: 4096,
-        };
-        let head = Head {
-            arrived: ms(20),
-            within_share: true,
-        };
-        for vm in [0, 1] {
-            promises.wake(ms(20), vm);
-            promises.place(ms(20), vm, head);
-        }
-        let mut early = 0;
-        for vm in [0, 1] {
-            promises.spend(ms(20), vm, 4096, one);
-            promises.place(ms(20), vm, head);
-        }
-        assert_eq!(promises.first(), None, "both tags lie ahead");
-        // Ten requests at once go early, by which the tag is eleven spacings ahead.
-        while let Some((_, vm)) = promises.first_early() {
-            assert_eq!(vm, 0);
-            promises.spend(ms(20), vm, 4096, one);
-            promises.place(ms(20), vm, head);
-            early += 1;
-        }
-        assert_eq!(early, 10);
-        // A spacing later another one may.
-        assert_eq!(promises.poll_coming(ms(29)), None);
-        promises.place(ms(30), 0, head);
-        assert_eq!(promises.first_early().map(|(_, vm)| vm), Some(0));
-        // Without its bound the VM waits for its tag.
-        promises.set(ms(30), 0, &reserved(100, None));
-        assert_eq!(promises.first_early(), None);
-    }
-
-    #[test]
-    fn a_vm_that_is_served_beyond_its_floor_is_far_from_late() {
-        let one = FirstServed {
-            ops: 1,
-            bytes: 4096,
-        };
-        let late_from =
-            |promises: &mut Promises, arrived| promises.late_from(0, arrived, 4096, one);
-        let mut promises = Promises::with_capacity(1);
-        promises.set(Nanos::ZERO, 0, &reserved(100, None));
-        // Ten requests at once are due a spacing of 10 ms one after the other.
-        let due: Vec<Nanos> = (0..10).map(|_| late_from(&mut promises, ms(5))).collect();
-        assert_eq!((due[0], due[9]), (ms(15), ms(105)));
-        // A later one is due a spacing after it came: idle time earns nothing.
-        assert_eq!(late_from(&mut promises, ms(300)), ms(310));
-        // A latency bound counts from the arrival, so every delay matters.
-        promises.set(ms(300), 0, &reserved(100, Some(ms(3))));
-        assert_eq!(late_from(&mut promises, ms(300)), Nanos::ZERO);
-    }
-
-    #[test]
-    fn without_a_rate_a_latency_holds_within_the_share() {
-        let mut promises = Promises::with_capacity(1);
-        let bounded = Objective {
-            latency: Some(ms(4)),
-            ..Objective::default()
-        };
-        promises.set(Nanos::ZERO, 0, &bounded);
-        let mut head = Head {
-            arrived: ms(7),
-            within_share: true,
-        };
-        promises.place(ms(8), 0, head);
-        assert_eq!(promises.first(), Some((ms(11), 0)));
-        head.within_share = false;
-        promises.place(ms(8), 0, head);
-        assert_eq!(
-            (promises.first(), promises.poll_coming(Nanos::MAX)),
-            (None, None)
-        );
-    }
-
-    #[test]
-    fn rates_beyond_the_device_are_cut_in_proportion() {
-        let mut promises = Promises::with_capacity(2);
-        for (vm, iops) in [(0, 1000), (1, 100)] {
-            promises.set(Nanos::ZERO, vm, &reserved(iops, None));
-            promises.wake(Nanos::ZERO, vm);
-            promises.place(Nanos::ZERO, vm, AT_ONCE);
-        }
-        // The device completes 550 I/Os per second, half of the sum of the promises.
-        let mut served = [0u32; 2];
-        for n in 0..55_000u64 {
-            let now = Nanos(n * Nanos::SECOND.0 / 550);
-            while let Some(vm) = promises.poll_coming(now) {
-                promises.place(now, vm, AT_ONCE);
-            }
-            let (_, vm) = promises.first().expect("more is due than is served");
-            promises.spend(
-                now,
-                vm,
-                4096,
-                FirstServed {
-                    ops: 1,
-                    bytes: 4096,
-                },
-            );
-            promises.place(now, vm, AT_ONCE);
-            served[vm] += 1;
-        }
-        let ratio = f64::from(served[0]) / f64::from(served[1]);
-        assert!((9.9..10.1).contains(&ratio), "{served:?}");
-    }
-
-    #[test]
-    fn stepped_down_parts_are_not_scheduled_until_they_come_back() {
-        let mut promises = Promises::with_capacity(1);
-        let objective = Objective {
-            target: Rate::bytes(1 << 20),
-            ..reserved(50, Some(ms(3)))
-        };
-        promises.set_transfer(0, 8 << 20);
-        promises.set(Nanos::ZERO, 0, &objective);
-        // 16 KiB at 8 MiB/s, the transfer's rate.
-        let spacing = |promises: &Promises| promises.vms[0].pacer.period(SPACING_BYTES);
-        assert_eq!(spacing(&promises), Nanos(1_953_125));
-        // The target's rate and a tenth more, by which it repays stalls; then the reservation's.
-        let then = [(Part::Transfer, 14_204), (Part::Target, 20_000)];
-        for (part, micros) in then {
-            assert!(promises.can_step_down(0, &objective, part));
-            promises.set_down(0, part, true);
-            promises.set(Nanos::ZERO, 0, &objective);
-            assert!(!promises.can_step_down(0, &objective, part));
-            assert_eq!(spacing(&promises).0 / 1000, micros, "{part:?}");
-        }
-        assert!(promises.has_latency(0));
-        promises.set_down(0, Part::Latency, true);
-        promises.set(Nanos::ZERO, 0, &objective);
-        assert!(!promises.has_latency(0) && promises.has(0));
-        promises.set_down(0, Part::Transfer, false);
-        promises.set(Nanos::ZERO, 0, &objective);
-        assert_eq!(spacing(&promises), Nanos(1_953_125));
-    }
-
-    #[test]
-    fn a_transfer_makes_good_what_it_is_behind_and_a_floor_does_not() {
-        let mut promises = Promises::with_capacity(2);
-        promises.set_transfer(0, 8 << 20);
-        promises.set(Nanos::ZERO, 0, &Objective::default());
-        let floor = Objective {
-            reservation: Rate::bytes(8 << 20),
-            ..Objective::default()
-        };
-        promises.set(Nanos::ZERO, 1, &floor);
-        let one = FirstServed {
-            ops: 1,
-            bytes: SPACING_BYTES.into(),
-        };
-        // Nothing waited for 500 ms.
-        let mut late_from = [Nanos::ZERO; 2];
-        for vm in [0, 1] {
-            promises.wake(ms(500), vm);
-            promises.spend(ms(500), vm, SPACING_BYTES.into(), one);
-            late_from[vm] = promises.late_from(vm, ms(500), SPACING_BYTES.into(), one);
-        }
-        assert!(promises.is_transfer_behind(ms(500), 0));
-        assert!(!promises.is_transfer_behind(ms(600), 1));
-        assert!(
-            late_from[0] < ms(500) && late_from[1] > ms(500),
-            "{late_from:?}"
-        );
-        promises.set_down(0, Part::Transfer, true);
-        assert!(!promises.has_transfer(0) && !promises.is_transfer_behind(ms(500), 0));
+        // What goes because of a floor in IOPS alone does not count against the transfer, as what
+        // goes by share does not: its controller asks for less once fewer bytes are left.
+        let RatePacer {
+            ops, bytes: moved, ..
+        } = &promise.pacer;
+        let by_floor = promise.has_transfer() && ops.is_set() && ops.due() < moved.due();
+        promise.pacer.spend(if by_floor { 0 } else { bytes }, first);
     }
 }

@@ -1,0 +1,270 @@
+//! Tests of the queue of promises.
+
+use super::*;
+
+const AT_ONCE: Head = Head {
+    arrived: Nanos::ZERO,
+    within_share: true,
+};
+
+fn reserved(iops: u64, latency: Option<Nanos>) -> Objective {
+    Objective {
+        reservation: Rate::iops(iops),
+        latency,
+        ..Objective::default()
+    }
+}
+
+fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+#[test]
+fn a_floor_is_due_once_a_spacing_and_by_the_end_of_it() {
+    let mut promises = Promises::with_capacity(2);
+    promises.set(Nanos::ZERO, 0, &reserved(100, None));
+    promises.wake(ms(5), 0);
+    promises.place(ms(5), 0, AT_ONCE);
+    assert_eq!(promises.first(), Some((ms(15), 0)));
+    let one = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+    promises.spend(ms(5), 0, 4096, one);
+    promises.place(ms(5), 0, AT_ONCE);
+    assert_eq!(promises.first(), None);
+    assert_eq!(promises.poll_coming(ms(14)), None);
+    assert_eq!(promises.poll_coming(ms(15)), Some(0));
+}
+
+#[test]
+fn a_latency_counts_from_the_arrival_within_the_rate_and_from_the_tag_beyond_it() {
+    let mut promises = Promises::with_capacity(1);
+    promises.set(Nanos::ZERO, 0, &reserved(100, Some(ms(3))));
+    promises.wake(ms(50), 0);
+    let head = |arrived| Head {
+        arrived,
+        within_share: false,
+    };
+    promises.place(ms(50), 0, head(ms(50)));
+    assert_eq!(promises.first(), Some((ms(53), 0)));
+    promises.spend(
+        ms(50),
+        0,
+        4096,
+        FirstServed {
+            ops: 1,
+            bytes: 4096,
+        },
+    );
+    // The next request came at once: the rate allows it 10 ms after the first.
+    promises.place(ms(60), 0, head(ms(50)));
+    assert_eq!(promises.first(), Some((ms(63), 0)));
+    // A request that came later than its tag is due its latency after it came.
+    promises.place(ms(90), 0, head(ms(80)));
+    assert_eq!(promises.first(), Some((ms(83), 0)));
+}
+
+#[test]
+fn a_burst_within_the_rate_of_a_bounded_vm_goes_early_and_no_further() {
+    let mut promises = Promises::with_capacity(2);
+    promises.set(Nanos::ZERO, 0, &reserved(100, Some(ms(50))));
+    promises.set(Nanos::ZERO, 1, &reserved(100, None));
+    let one = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+    let head = Head {
+        arrived: ms(20),
+        within_share: true,
+    };
+    for vm in [0, 1] {
+        promises.wake(ms(20), vm);
+        promises.place(ms(20), vm, head);
+    }
+    let mut early = 0;
+    for vm in [0, 1] {
+        promises.spend(ms(20), vm, 4096, one);
+        promises.place(ms(20), vm, head);
+    }
+    assert_eq!(promises.first(), None, "both tags lie ahead");
+    // Ten requests at once go early, by which the tag is eleven spacings ahead.
+    while let Some((_, vm)) = promises.first_early() {
+        assert_eq!(vm, 0);
+        promises.spend(ms(20), vm, 4096, one);
+        promises.place(ms(20), vm, head);
+        early += 1;
+    }
+    assert_eq!(early, 10);
+    // A spacing later another one may.
+    assert_eq!(promises.poll_coming(ms(29)), None);
+    promises.place(ms(30), 0, head);
+    assert_eq!(promises.first_early().map(|(_, vm)| vm), Some(0));
+    // Without its bound the VM waits for its tag.
+    promises.set(ms(30), 0, &reserved(100, None));
+    assert_eq!(promises.first_early(), None);
+}
+
+#[test]
+fn a_vm_that_is_served_beyond_its_floor_is_far_from_late() {
+    let one = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+    let late_from = |promises: &mut Promises, arrived| promises.late_from(0, arrived, 4096, one);
+    let mut promises = Promises::with_capacity(1);
+    promises.set(Nanos::ZERO, 0, &reserved(100, None));
+    // Ten requests at once are due a spacing of 10 ms one after the other.
+    let due: Vec<Nanos> = (0..10).map(|_| late_from(&mut promises, ms(5))).collect();
+    assert_eq!((due[0], due[9]), (ms(15), ms(105)));
+    // A later one is due a spacing after it came: idle time earns nothing.
+    assert_eq!(late_from(&mut promises, ms(300)), ms(310));
+    // A latency bound counts from the arrival, so every delay matters.
+    promises.set(ms(300), 0, &reserved(100, Some(ms(3))));
+    assert_eq!(late_from(&mut promises, ms(300)), Nanos::ZERO);
+}
+
+#[test]
+fn without_a_rate_a_latency_holds_within_the_share() {
+    let mut promises = Promises::with_capacity(1);
+    let bounded = Objective {
+        latency: Some(ms(4)),
+        ..Objective::default()
+    };
+    promises.set(Nanos::ZERO, 0, &bounded);
+    let mut head = Head {
+        arrived: ms(7),
+        within_share: true,
+    };
+    promises.place(ms(8), 0, head);
+    assert_eq!(promises.first(), Some((ms(11), 0)));
+    head.within_share = false;
+    promises.place(ms(8), 0, head);
+    assert_eq!(
+        (promises.first(), promises.poll_coming(Nanos::MAX)),
+        (None, None)
+    );
+}
+
+#[test]
+fn rates_beyond_the_device_are_cut_in_proportion() {
+    let mut promises = Promises::with_capacity(2);
+    for (vm, iops) in [(0, 1000), (1, 100)] {
+        promises.set(Nanos::ZERO, vm, &reserved(iops, None));
+        promises.wake(Nanos::ZERO, vm);
+        promises.place(Nanos::ZERO, vm, AT_ONCE);
+    }
+    // The device completes 550 I/Os per second, half of the sum of the promises.
+    let mut served = [0u32; 2];
+    for n in 0..55_000u64 {
+        let now = Nanos(n * Nanos::SECOND.0 / 550);
+        while let Some(vm) = promises.poll_coming(now) {
+            promises.place(now, vm, AT_ONCE);
+        }
+        let (_, vm) = promises.first().expect("more is due than is served");
+        promises.spend(
+            now,
+            vm,
+            4096,
+            FirstServed {
+                ops: 1,
+                bytes: 4096,
+            },
+        );
+        promises.place(now, vm, AT_ONCE);
+        served[vm] += 1;
+    }
+    let ratio = f64::from(served[0]) / f64::from(served[1]);
+    assert!((9.9..10.1).contains(&ratio), "{served:?}");
+}
+
+#[test]
+fn stepped_down_parts_are_not_scheduled_until_they_come_back() {
+    let mut promises = Promises::with_capacity(1);
+    let objective = Objective {
+        target: Rate::bytes(1 << 20),
+        ..reserved(50, Some(ms(3)))
+    };
+    promises.set_transfer(0, 8 << 20);
+    promises.set(Nanos::ZERO, 0, &objective);
+    // 16 KiB at 8 MiB/s, the transfer's rate.
+    let spacing = |promises: &Promises| promises.vms[0].pacer.period(SPACING_BYTES);
+    assert_eq!(spacing(&promises), Nanos(1_953_125));
+    // The target's rate and a tenth more, by which it repays stalls; then the reservation's.
+    let then = [(Part::Transfer, 14_204), (Part::Target, 20_000)];
+    for (part, micros) in then {
+        assert!(promises.can_step_down(0, &objective, part));
+        promises.set_down(0, part, true);
+        promises.set(Nanos::ZERO, 0, &objective);
+        assert!(!promises.can_step_down(0, &objective, part));
+        assert_eq!(spacing(&promises).0 / 1000, micros, "{part:?}");
+    }
+    assert!(promises.has_latency(0));
+    promises.set_down(0, Part::Latency, true);
+    promises.set(Nanos::ZERO, 0, &objective);
+    assert!(!promises.has_latency(0) && promises.has(0));
+    promises.set_down(0, Part::Transfer, false);
+    promises.set(Nanos::ZERO, 0, &objective);
+    assert_eq!(spacing(&promises), Nanos(1_953_125));
+}
+
+#[test]
+fn a_transfer_makes_good_what_it_is_behind_and_a_floor_does_not() {
+    let mut promises = Promises::with_capacity(2);
+    promises.set_transfer(0, 8 << 20);
+    promises.set(Nanos::ZERO, 0, &Objective::default());
+    let floor = Objective {
+        reservation: Rate::bytes(8 << 20),
+        ..Objective::default()
+    };
+    promises.set(Nanos::ZERO, 1, &floor);
+    let one = FirstServed {
+        ops: 1,
+        bytes: SPACING_BYTES.into(),
+    };
+    // Nothing waited for 500 ms.
+    let mut late_from = [Nanos::ZERO; 2];
+    for vm in [0, 1] {
+        promises.wake(ms(500), vm);
+        promises.spend(ms(500), vm, SPACING_BYTES.into(), one);
+        late_from[vm] = promises.late_from(vm, ms(500), SPACING_BYTES.into(), one);
+    }
+    assert!(promises.is_transfer_behind(ms(500), 0));
+    assert!(!promises.is_transfer_behind(ms(600), 1));
+    assert!(
+        late_from[0] < ms(500) && late_from[1] > ms(500),
+        "{late_from:?}"
+    );
+    promises.set_down(0, Part::Transfer, true);
+    assert!(!promises.has_transfer(0) && !promises.is_transfer_behind(ms(500), 0));
+}
+
+#[test]
+fn a_reservation_in_iops_holds_beside_a_transfer_and_earns_nothing_while_idle() {
+    let mut promises = Promises::with_capacity(1);
+    // 18 I/Os of 4 KiB a second.
+    promises.set_transfer(0, 18 * 4096);
+    promises.set(Nanos::ZERO, 0, &reserved(1000, None));
+    let one = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+    // Nothing waited for two seconds.
+    promises.wake(ms(2000), 0);
+    let serve = |promises: &mut Promises, now: Nanos| {
+        promises.place(now, 0, AT_ONCE);
+        let is_due = promises.first().is_some();
+        if is_due {
+            promises.spend(now, 0, 4096, one);
+        }
+        is_due
+    };
+    // The transfer makes good a second, the reservation nothing: these are its first 19, too.
+    let at_once = (0..1000).take_while(|_| serve(&mut promises, ms(2000)));
+    assert_eq!(at_once.count(), 19);
+    let served = (2001..3000).filter(|&now| serve(&mut promises, ms(now)));
+    assert_eq!(served.count(), 981);
+    // What the reservation moved is no lead of the transfer.
+    assert!(!promises.is_transfer_behind(ms(2999), 0));
+    assert!(promises.is_transfer_behind(ms(3060), 0));
+}
