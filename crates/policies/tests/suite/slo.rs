@@ -4,6 +4,7 @@ use crate::common::{Guest, KIB, SECOND, World, config, total, within};
 use tidegate_core::objective::{Group, Limit, Objective, Priority, Rate};
 use tidegate_core::precision;
 use tidegate_core::request::Op;
+use tidegate_core::roles::SteppedDown;
 use tidegate_core::time::Nanos;
 use tidegate_core::transfers::TransferSpec;
 
@@ -94,6 +95,60 @@ fn a_latency_without_a_rate_buys_no_more_than_the_share() {
     let got = served(&mut world, &guests, 10);
     assert_near(got[0], 5000, 20);
     assert_near(got[1], 5000, 20);
+}
+
+#[test]
+fn a_latency_without_a_rate_takes_nothing_from_a_floor_and_makes_no_promise_step_down() {
+    let bounded = Objective {
+        latency: Some(Nanos::from_millis(2)),
+        weight: 10_000,
+        ..Objective::default()
+    };
+    let floor = Objective {
+        weight: 1,
+        ..reserved(300)
+    };
+    let promised = Objective {
+        latency: Some(Nanos::from_millis(4)),
+        weight: 1,
+        ..reserved(100)
+    };
+    let (mut world, guests) = crowd(&[(bounded, 64), (floor, 8), (promised, 1)]);
+    let mut got = [0; 3];
+    for _ in 0..50 {
+        world.driver.log.clear();
+        world.run(SECOND / 5);
+        for (got, &guest) in got.iter_mut().zip(&guests) {
+            *got += total(&world.ops(guest));
+        }
+        let stepped_down = world.driver.engine.device().stepped_down();
+        assert_eq!(stepped_down, SteppedDown::default());
+    }
+    assert_near(got[1], 3000, 10);
+    assert!(got[2] >= 990, "{got:?}");
+}
+
+#[test]
+fn a_latency_without_a_rate_is_kept_within_the_share_beside_a_floor_and_a_deep_queue() {
+    let bounded = Objective {
+        latency: Some(Nanos::from_millis(10)),
+        ..Objective::default()
+    };
+    let vms = [(bounded, 0), (reserved(300), 8), (Objective::default(), 64)];
+    let (mut world, guests) = crowd(&vms);
+    world.keep_done = true;
+    for n in 0..500 {
+        let request = tidegate_core::request::Request::read(n * (1 << 20), 4 * KIB, u64::MAX);
+        world.ask(guests[0], request);
+        world.run(10 * MS + 137);
+    }
+    let mine = world.done.iter().filter(|done| done.vm == guests[0].vm);
+    let latest = mine.map(|done| done.account.total()).max();
+    // One I/O is with the device when it comes, one may be due by the floor.
+    assert!(
+        latest.is_some_and(|latest| latest <= Nanos(4 * MS)),
+        "{latest:?}"
+    );
 }
 
 #[test]

@@ -32,6 +32,8 @@ struct Watched {
     io: IoId,
     /// Time from which on others are held back for it.
     hold_from: Nanos,
+    /// True for a VM with a latency bound without a rate, for which no promise waits.
+    best_effort: bool,
 }
 
 /// Watched I/Os in flight, in the order in which they went.
@@ -47,14 +49,26 @@ impl AtDisk {
 
     /// Watches an I/O that goes now to a disk whose positioning takes this long. Others are held
     /// back for it after [`PATIENCE_POSITIONINGS`], but not before it is nearly late: `late_from`
-    /// is the time from which it is, [`Nanos::ZERO`] if every delay counts.
-    pub(super) fn started(&mut self, now: Nanos, io: IoId, positioning: Nanos, late_from: Nanos) {
+    /// is the time from which it is, [`Nanos::ZERO`] if every delay counts. `best_effort`: its VM
+    /// has a latency bound without a rate.
+    pub(super) fn started(
+        &mut self,
+        now: Nanos,
+        io: IoId,
+        positioning: Nanos,
+        late_from: Nanos,
+        best_effort: bool,
+    ) {
         if self.0.len() < self.0.capacity() {
             let patient_until = now + Nanos(PATIENCE_POSITIONINGS * positioning.0);
             // `Nanos` saturates at zero, so `late_from` zero leaves the patience alone.
             let hold_from =
                 patient_until.max(late_from - Nanos(EARLIER_POSITIONINGS * positioning.0));
-            self.0.push(Watched { io, hold_from });
+            self.0.push(Watched {
+                io,
+                hold_from,
+                best_effort,
+            });
         }
     }
 
@@ -73,13 +87,14 @@ impl AtDisk {
     }
 
     /// Returns the time until which nothing more is to go; `None` if something may go now. The end
-    /// of an I/O may come sooner.
+    /// of an I/O may come sooner. `promise_due`: a promise with a rate is due.
     #[inline]
-    pub(super) fn held_until(&self, now: Nanos) -> Option<Nanos> {
+    pub(super) fn held_until(&self, now: Nanos, promise_due: bool) -> Option<Nanos> {
         let ends = |watched: &Watched| watched.hold_from + HOLD_MAX;
         (self.0.iter())
             // An I/O past its longest hold no longer counts: the disk hangs with it.
             .filter(|watched| watched.hold_from < now && now < ends(watched))
+            .filter(|watched| !(promise_due && watched.best_effort))
             .map(ends)
             .max()
     }
@@ -104,39 +119,50 @@ mod tests {
     fn others_are_held_back_until_all_that_are_overdue_are_back() {
         let [first, second] = ids();
         let mut at_disk = AtDisk::with_capacity(2);
-        assert_eq!(at_disk.held_until(ms(1000)), None);
-        at_disk.started(ms(100), first, ms(40), Nanos::ZERO);
-        at_disk.started(ms(130), second, ms(10), Nanos::ZERO);
-        assert_eq!(at_disk.held_until(ms(150)), None);
-        assert_eq!(at_disk.held_until(ms(151)), Some(ms(1150)));
-        assert_eq!(at_disk.held_until(ms(181)), Some(ms(1180)));
+        assert_eq!(at_disk.held_until(ms(1000), true), None);
+        at_disk.started(ms(100), first, ms(40), Nanos::ZERO, false);
+        at_disk.started(ms(130), second, ms(10), Nanos::ZERO, false);
+        assert_eq!(at_disk.held_until(ms(150), true), None);
+        assert_eq!(at_disk.held_until(ms(151), true), Some(ms(1150)));
+        assert_eq!(at_disk.held_until(ms(181), true), Some(ms(1180)));
         at_disk.ended(second);
-        assert_eq!(at_disk.held_until(ms(181)), Some(ms(1180)));
+        assert_eq!(at_disk.held_until(ms(181), true), Some(ms(1180)));
         at_disk.ended(first);
-        assert_eq!(at_disk.held_until(ms(1000)), None);
+        assert_eq!(at_disk.held_until(ms(1000), true), None);
     }
 
     #[test]
     fn an_io_far_from_late_holds_nothing_back() {
         let [io, _] = ids();
         let mut at_disk = AtDisk::with_capacity(1);
-        at_disk.started(ms(0), io, ms(10), ms(500));
-        assert_eq!(at_disk.held_until(ms(420)), None);
-        assert_eq!(at_disk.held_until(ms(421)), Some(ms(1420)));
+        at_disk.started(ms(0), io, ms(10), ms(500), false);
+        assert_eq!(at_disk.held_until(ms(420), true), None);
+        assert_eq!(at_disk.held_until(ms(421), true), Some(ms(1420)));
+    }
+
+    #[test]
+    fn no_promise_waits_for_a_bound_without_a_rate() {
+        let [bounded, promised] = ids();
+        let mut at_disk = AtDisk::with_capacity(2);
+        at_disk.started(ms(0), bounded, ms(10), Nanos::ZERO, true);
+        assert_eq!(at_disk.held_until(ms(30), true), None);
+        assert_eq!(at_disk.held_until(ms(30), false), Some(ms(1020)));
+        at_disk.started(ms(30), promised, ms(10), Nanos::ZERO, false);
+        assert_eq!(at_disk.held_until(ms(60), true), Some(ms(1050)));
     }
 
     #[test]
     fn an_io_that_hangs_holds_others_back_for_a_second_only() {
         let [hung, fresh] = ids();
         let mut at_disk = AtDisk::with_capacity(2);
-        at_disk.started(ms(100), hung, ms(10), Nanos::ZERO);
-        at_disk.started(ms(1110), fresh, ms(10), Nanos::ZERO);
-        assert_eq!(at_disk.held_until(ms(1119)), Some(ms(1120)));
-        assert_eq!(at_disk.held_until(ms(1120)), None);
+        at_disk.started(ms(100), hung, ms(10), Nanos::ZERO, false);
+        at_disk.started(ms(1110), fresh, ms(10), Nanos::ZERO, false);
+        assert_eq!(at_disk.held_until(ms(1119), true), Some(ms(1120)));
+        assert_eq!(at_disk.held_until(ms(1120), true), None);
         // The next I/O is watched on its own.
-        assert_eq!(at_disk.held_until(ms(1131)), Some(ms(2130)));
+        assert_eq!(at_disk.held_until(ms(1131), true), Some(ms(2130)));
         // Without room an I/O is not watched, and nothing is allocated.
-        at_disk.started(ms(1200), hung, ms(10), Nanos::ZERO);
+        at_disk.started(ms(1200), hung, ms(10), Nanos::ZERO, false);
         assert_eq!(at_disk.0.len(), 2);
     }
 }

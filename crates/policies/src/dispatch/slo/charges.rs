@@ -86,7 +86,8 @@ impl Slo {
                 late_from =
                     late_from.min(view.now() + Nanos(TRANSFER_LATE_POSITIONINGS * positioning.0));
             }
-            (self.at_disk).started(view.now(), io.id, positioning, late_from);
+            let best_effort = !self.promises.has_rate(slot);
+            (self.at_disk).started(view.now(), io.id, positioning, late_from, best_effort);
         }
         self.stay.charge(slot, cost, self.turn_cost());
         self.turns.charge(slot, cost);

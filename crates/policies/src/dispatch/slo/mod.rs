@@ -4,8 +4,9 @@
 //! ```text
 //!   pick:  1. a background part that its rate allows, while nothing promised is due
 //!          2. what is promised and due, the earliest deadline first          (`promises`)
-//!          3. shares: classes, then groups and weights by device time        (`shares`)
-//!          4. the background, once the VMs are quiet                          (`background`)
+//!          3. latency bounds without a rate, within the share of their VM    (`promises`)
+//!          4. shares: classes, then groups and weights by device time        (`shares`)
+//!          5. the background, once the VMs are quiet                          (`background`)
 //! ```
 //!
 //! The regulator ([`limit_target`](crate::regulate::limit_target)) enforces limits and the caps of
@@ -162,11 +163,7 @@ impl Slo {
             vms,
             cost: CostModel::following(COST_BY_BYTES, vms),
             by_time: false,
-            promises: if capacity.shared {
-                Promises::on_shared_device(vms)
-            } else {
-                Promises::with_capacity(vms)
-            },
+            promises: Promises::with_capacity(vms),
             overload: Overload::with_capacity(vms),
             acceptance: Acceptance::with_capacity(vms),
             stepping: Vec::with_capacity(vms),
@@ -465,16 +462,12 @@ impl Dispatcher for Slo {
             return false;
         }
         self.release(view);
-        let mut earliest = self.promises.first();
-        if self.device_time.is_some() {
-            earliest = self.earliest_on_shared_device(view.now(), earliest);
-        }
-        let Some((_, slot)) = earliest else {
+        let Some((_, slot)) = self.promises.first() else {
             return false;
         };
         let head = view.head(view.vm_at(slot));
         let len = head.map(|head| view.queued(head).unit().len);
-        self.promises.has_rate(slot) && len.is_some_and(|len| len <= BEYOND_DEPTH_BYTES_MAX)
+        len.is_some_and(|len| len <= BEYOND_DEPTH_BYTES_MAX)
     }
 
     fn pick(&mut self, view: &View) -> Pick {

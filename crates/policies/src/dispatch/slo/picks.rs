@@ -86,6 +86,14 @@ impl Slo {
         Ok(Self::start(view, slot, max))
     }
 
+    /// Returns the earliest deadline of a latency bound without a rate, and its VM, while the part
+    /// of the device that the host has leaves room for what goes by share.
+    #[inline]
+    fn first_by_share(&self, now: Nanos) -> Option<(Nanos, usize)> {
+        let first = self.promises.first_by_share();
+        first.filter(|_| !self.is_share_held(now))
+    }
+
     /// Returns the time until which the VM whose turn it is by share waits, because its head is a
     /// write that comes too early for the pace.
     #[inline]
@@ -100,22 +108,17 @@ impl Slo {
     /// its VM.
     #[cold]
     #[inline(never)]
-    pub(super) fn pick_with_care(
-        &mut self,
-        view: &View,
-        mut earliest: Option<(Nanos, usize)>,
-    ) -> Pick {
+    pub(super) fn pick_with_care(&mut self, view: &View, earliest: Option<(Nanos, usize)>) -> Pick {
         let now = view.now();
-        if self.device_time.is_some() {
-            earliest = self.earliest_on_shared_device(now, earliest);
-        }
         // A promised I/O is overdue at the disk: even promised ones would be served before it.
-        if let Some(until) = self.at_disk.held_until(now) {
+        if let Some(until) = self.at_disk.held_until(now, earliest.is_some()) {
             return Pick::Idle(until);
         }
+        let by_share = self.first_by_share(now);
+        let bounded = [earliest, by_share].into_iter().flatten().min();
         let mut part_at = Nanos::MAX;
         if self.background_waiting > 0 {
-            match self.pick_background(view, earliest.is_some()) {
+            match self.pick_background(view, bounded.is_some()) {
                 Ok(pick) => return pick,
                 Err(at) => part_at = at,
             }
@@ -123,16 +126,16 @@ impl Slo {
         let early = self.promises.first_early();
         if view.device().seeks
             && !self.is_share_held(now)
-            && let (None, None, Some(slot)) = (earliest, early, self.shares.first(now))
+            && let (None, None, Some(slot)) = (bounded, early, self.shares.first(now))
             && let Some(until) = self.held_back_until(view, slot)
         {
             return Pick::Idle(until.min(part_at));
         }
         if self.stay.budget_left > 0
             && early.is_none()
-            && let Some(head) = self.head_to_stay_with(view, earliest)
+            && let Some(head) = self.head_to_stay_with(view, bounded)
         {
-            let promised = earliest.is_some_and(|(_, slot)| slot == self.stay.vm);
+            let promised = bounded.is_some_and(|(_, slot)| slot == self.stay.vm);
             self.last_pick = if promised {
                 PickReason::Promise
             } else {
@@ -144,7 +147,7 @@ impl Slo {
                 held: Nanos::ZERO,
             };
         }
-        if (earliest, early) == (None, None)
+        if (bounded, early) == (None, None)
             && self.shares.any_waits()
             && let Some(until) = self.share_held_until(now)
         {
@@ -168,6 +171,10 @@ impl Slo {
             slot
         } else if let Some((deadline, slot)) = self.promises.first_early() {
             (self.promised_deadline, self.is_early) = (deadline, true);
+            self.last_pick = PickReason::Promise;
+            slot
+        } else if let Some((deadline, slot)) = self.first_by_share(view.now()) {
+            (self.promised_deadline, self.is_early) = (deadline, false);
             self.last_pick = PickReason::Promise;
             slot
         } else if let Some(slot) = self.shares.first(view.now()) {

@@ -22,12 +22,10 @@
 //! - **Early.** Requests of a VM with a latency bound and a rate come in bursts. One whose tag lies
 //!   ahead by at most [`EARLY_SPACINGS`] spacings goes after all that is due and before shares.
 //!   Over some time the VM has no more than its rate, and no promise waits for it.
-//! - **A latency bound without a rate** has no envelope. Its VM's requests are due their latency
-//!   after they came for as long as the VM is not ahead of its share; the check of a configuration
-//!   calls that best effort.
-//! - **On a device that other hosts share** admission counts promises with a rate alone. So VMs
-//!   with a latency bound and no rate have a queue of their own there, which waits for the host's
-//!   part of the device ([`device_time`](super::device_time)).
+//! - **A latency bound without a rate** has no envelope, and admission does not count it: best
+//!   effort. Its VM's requests are due their latency after they came for as long as the VM is not
+//!   ahead of its share. They have a queue of their own, which comes after all that is promised and
+//!   is no sign of overload ([`by_share`]).
 //! - **Debts end.** Tags count on a clock of their own, which lies behind the driver's by the debt
 //!   that was forgiven: where even the latest tag is served more than [`CATCH_UP`] late, the rest
 //!   of the delay is forgiven to all VMs. So rates that exceed the device are cut in proportion.
@@ -70,7 +68,7 @@ enum Place {
     /// too.
     Coming,
     Due,
-    /// Due by a latency bound without a rate, on a device that other hosts share.
+    /// Due by a latency bound without a rate.
     DueByShare,
 }
 
@@ -148,9 +146,8 @@ pub(super) struct Promises {
     /// VMs whose tag lies ahead by no more than they may be early, by the arrival of their head
     /// plus their latency bound.
     early: Tournament,
-    /// VMs with a latency bound and no rate, by the deadline of their head, where other hosts share
-    /// the device; else they are in `due`.
-    due_by_share: Option<Tournament>,
+    /// VMs with a latency bound and no rate, by the deadline of their head.
+    due_by_share: Tournament,
     /// Time by which the clock of tags lies behind the driver's; never shrinks.
     forgiven: Nanos,
     /// Latest tag that was served, on the clock of tags.
@@ -165,7 +162,7 @@ impl Promises {
             coming: Tournament::with_capacity(vms),
             due: Tournament::with_capacity(vms),
             early: Tournament::with_capacity(vms),
-            due_by_share: None,
+            due_by_share: Tournament::with_capacity(vms),
             forgiven: Nanos::ZERO,
             front: Nanos::ZERO,
         }
@@ -174,8 +171,7 @@ impl Promises {
     /// Returns the bytes of memory that one more VM takes, at the present number of VMs.
     pub(super) fn bytes_per_vm(&self) -> usize {
         let vms = self.vms.len();
-        let queues = 3 + usize::from(self.due_by_share.is_some());
-        size_of::<Promise>() + (queues * Tournament::bytes(vms)).div_ceil(vms.max(1))
+        size_of::<Promise>() + (4 * Tournament::bytes(vms)).div_ceil(vms.max(1))
     }
 
     /// Returns whether anything is promised to a VM.
@@ -233,7 +229,8 @@ impl Promises {
         let is_promised = match part {
             Part::Transfer => promise.transfer > 0,
             Part::Target => !objective.target.is_none(),
-            Part::Latency => objective.latency.is_some(),
+            // Without a rate the bound is best effort, and nobody waits for it.
+            Part::Latency => objective.latency.is_some() && promise.pacer.is_set(),
         };
         is_promised && !promise.down.has(part)
     }
@@ -305,7 +302,7 @@ impl Promises {
         match place {
             Place::None => {}
             Place::Due => self.due.take_out(vm),
-            Place::DueByShare => self.leave_by_share(vm),
+            Place::DueByShare => self.due_by_share.take_out(vm),
             Place::Coming => {
                 self.coming.take_out(vm);
                 if self.vms[vm].early > Nanos::ZERO {
@@ -318,16 +315,12 @@ impl Promises {
     /// Puts a VM with a promise, whose head waits, where its tag and its head's deadline belong.
     pub(super) fn place(&mut self, now: Nanos, vm: usize, head: Head) {
         let promise = &mut self.vms[vm];
-        let tag = match promise.pacer.any_due() {
-            Some(tag) => tag + self.forgiven,
-            None if self.due_by_share.is_some() => return self.place_by_share(vm, head),
-            None if head.within_share => head.arrived,
-            // Ahead of its share: a latency bound without a rate promises nothing then.
-            None => return self.sleep(vm),
+        let Some(tag) = promise.pacer.any_due() else {
+            return self.place_by_share(vm, head);
         };
         // A tag beyond the queue's largest key is cut to it: otherwise the queue would report it
         // due and `place` would put it back, for ever.
-        let tag = tag.min(Nanos(Tournament::LARGEST));
+        let tag = (tag + self.forgiven).min(Nanos(Tournament::LARGEST));
         let place = if tag > now { Place::Coming } else { Place::Due };
         let before = core::mem::replace(&mut promise.place, place);
         if place == Place::Coming {
@@ -393,8 +386,7 @@ impl Promises {
         self.coming.peek().map_or(Nanos::MAX, |(tag, _)| Nanos(tag))
     }
 
-    /// Returns the earliest deadline and the VM whose head has it, without those of
-    /// [`Promises::first_by_share`].
+    /// Returns the earliest deadline of a promise with a rate, and the VM whose head has it.
     #[inline]
     pub(super) fn first(&self) -> Option<(Nanos, usize)> {
         let (deadline, vm) = self.due.peek()?;

@@ -8,19 +8,6 @@ use tidegate_base::time::Nanos;
 use tidegate_core::view::View;
 
 impl Slo {
-    /// Returns the earliest deadline that is due, and its VM, where `earliest` is that of promises
-    /// with a rate. A latency bound without a rate counts while the host's part of the device has
-    /// room: admission bounds neither its rate nor, so, what it would take from other hosts.
-    pub(super) fn earliest_on_shared_device(
-        &self,
-        now: Nanos,
-        earliest: Option<(Nanos, usize)>,
-    ) -> Option<(Nanos, usize)> {
-        let by_share = self.promises.first_by_share();
-        let by_share = by_share.filter(|_| !self.is_share_held(now));
-        [earliest, by_share].into_iter().flatten().min()
-    }
-
     /// Returns true if VMs compete on any host that shares the device.
     pub(super) fn is_bounded(&self) -> bool {
         let time = self.device_time.as_ref();
@@ -28,6 +15,7 @@ impl Slo {
     }
 
     /// Returns whether I/Os by share wait because the host has used its part of the device.
+    #[inline]
     pub(super) fn is_share_held(&self, now: Nanos) -> bool {
         let time = self.device_time.as_ref();
         time.is_some_and(|time| time.share_held_until(now).is_some())

@@ -137,13 +137,21 @@ fn without_a_rate_a_latency_holds_within_the_share() {
         within_share: true,
     };
     promises.place(ms(8), 0, head);
-    assert_eq!(promises.first(), Some((ms(11), 0)));
+    // Best effort: not among what is promised, and nothing that could step down.
+    assert_eq!(promises.first_by_share(), Some((ms(11), 0)));
+    assert_eq!(promises.first(), None);
+    assert!(!promises.can_step_down(0, &bounded, Part::Latency));
     head.within_share = false;
     promises.place(ms(8), 0, head);
-    assert_eq!(
-        (promises.first(), promises.poll_coming(Nanos::MAX)),
-        (None, None)
-    );
+    let queues = [promises.first(), promises.first_by_share()];
+    assert_eq!(queues, [None; 2]);
+    assert_eq!(promises.poll_coming(Nanos::MAX), None);
+    // With a rate it is a promise.
+    let promised = reserved(100, Some(ms(4)));
+    promises.set(ms(8), 0, &promised);
+    promises.place(ms(8), 0, head);
+    assert_eq!(promises.first(), Some((ms(12), 0)));
+    assert!(promises.can_step_down(0, &promised, Part::Latency));
 }
 
 #[test]
