@@ -1,7 +1,7 @@
 //! Tests of the policy `slo`: every part of an objective, alone and beside the others.
 
 use crate::common::{Guest, KIB, SECOND, World, config, total, within};
-use tidegate_core::objective::{Group, Limit, Objective, Priority, Rate};
+use tidegate_core::objective::{Group, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::precision;
 use tidegate_core::request::Op;
 use tidegate_core::roles::SteppedDown;
@@ -394,6 +394,44 @@ fn floors_beyond_the_device_are_kept_in_proportion() {
     let got = served(&mut world, &guests, 20);
     assert_near(got[0], 15_000, 20);
     assert_near(got[1], 5_000, 20);
+}
+
+#[test]
+fn a_large_request_goes_by_its_floor_as_a_whole() {
+    let mut config = config(1, 0);
+    config.device.max_io = 64 << 10;
+    let mut world = World::with_config(config, "slo", MS);
+    // Ten requests of 1 MiB a second, each in 16 parts.
+    let floor = Objective {
+        reservation: Rate {
+            ops: Some(OpsRate {
+                per_s: 640,
+                norm: Some(16 << 10),
+            }),
+            bytes_per_s: None,
+        },
+        weight: 1,
+        ..Objective::default()
+    };
+    let greedy = Objective {
+        weight: 10_000,
+        ..Objective::default()
+    };
+    let (vm, other) = (world.guest(&floor), world.guest(&greedy));
+    world.load(other, Op::Read, 4 * KIB, 64);
+    world.keep_done = true;
+    for n in 0..100 {
+        let request = tidegate_core::request::Request::read(n * (1 << 20), 1 << 20, u64::MAX);
+        world.ask(vm, request);
+        world.run(100 * MS + 137);
+    }
+    let mine = world.done.iter().filter(|done| done.vm == vm.vm);
+    let waits: Vec<Nanos> = mine.map(|done| done.account.total()).collect();
+    assert_eq!(waits.len(), 100);
+    assert!(
+        waits.iter().all(|&wait| wait <= Nanos(20 * MS)),
+        "{waits:?}"
+    );
 }
 
 #[test]

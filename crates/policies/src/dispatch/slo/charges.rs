@@ -62,6 +62,9 @@ impl Slo {
         if by_promise {
             let bytes = moved(view, io.op, io.len).into();
             (self.promises).spend(view.now(), slot, bytes, io.first_served());
+            if io.first_bytes > u64::from(io.len) {
+                self.begin_rest(view, io);
+            }
         }
         if !view.device().seeks {
             let is_write_by_share = !by_promise && io.op == Op::Write;
@@ -91,6 +94,21 @@ impl Slo {
         }
         self.stay.charge(slot, cost, self.turn_cost());
         self.turns.charge(slot, cost);
+    }
+
+    /// Records the request of which an I/O by promise was the first part.
+    #[cold]
+    #[inline(never)]
+    fn begin_rest(&mut self, view: &View, io: &DeviceIo) {
+        let Some(unit) = view.head(io.vm) else {
+            return;
+        };
+        let head = view.queued(unit);
+        let (.., whole) = head.request();
+        if head.unit().len < whole {
+            let (deadline, early) = (self.promised_deadline, self.is_early);
+            (self.promises).begin_rest(io.vm.index(), unit, deadline, early);
+        }
     }
 
     /// Has the pace of writes watch a promised I/O that goes beside writes by share.

@@ -281,9 +281,10 @@ impl Slo {
             arrived: Nanos::ZERO,
             within_share: true,
         };
-        if self.promises.has_latency(slot)
+        if (self.promises.has_latency(slot) || self.promises.has_rest(slot))
             && let Some(unit) = view.head(vm)
         {
+            self.promises.end_rest(slot, unit);
             head.arrived = view.queued(unit).unit().arrived;
             head.within_share =
                 self.promises.has_rate(slot) || self.shares.is_within(slot, self.max_lead);

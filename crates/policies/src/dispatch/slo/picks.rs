@@ -135,11 +135,13 @@ impl Slo {
             && early.is_none()
             && let Some(head) = self.head_to_stay_with(view, bounded)
         {
-            let promised = bounded.is_some_and(|(_, slot)| slot == self.stay.vm);
-            self.last_pick = if promised {
-                PickReason::Promise
-            } else {
-                PickReason::Share
+            let promised = bounded.filter(|&(_, slot)| slot == self.stay.vm);
+            self.last_pick = match promised {
+                Some((deadline, _)) => {
+                    (self.promised_deadline, self.is_early) = (deadline, false);
+                    PickReason::Promise
+                }
+                None => PickReason::Share,
             };
             return Pick::Start {
                 head,

@@ -19,6 +19,9 @@
 //!   the latency bound, whichever is shorter. The bound counts from the arrival where that is
 //!   later than the tag: a request within the rate is due its latency after it came, and one that
 //!   came too soon is due its latency after the rate allows it.
+//! - **Rest of a request.** A request that goes in parts is charged whole with its first one. The
+//!   rest keeps the deadline of the first part, because the promise is for the whole request. Not
+//!   so for a rate in bytes alone, by which each part is charged and due.
 //! - **Early.** Requests of a VM with a latency bound and a rate come in bursts. One whose tag lies
 //!   ahead by at most [`EARLY_SPACINGS`] spacings goes after all that is due and before shares.
 //!   Over some time the VM has no more than its rate, and no promise waits for it.
@@ -41,6 +44,7 @@ use super::overload::{Part, Parts};
 use crate::tournament::Tournament;
 use tidegate_base::objective::{Objective, Rate};
 use tidegate_base::pace::{FirstServed, RatePacer};
+use tidegate_base::request::ReqId;
 use tidegate_base::time::Nanos;
 
 /// Longest debt of a rate that is made good, so that an outage does not become a debt without end.
@@ -72,6 +76,16 @@ enum Place {
     DueByShare,
 }
 
+/// Rest of a request whose first part went by promise.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    unit: ReqId,
+    /// Deadline of the first part.
+    deadline: Nanos,
+    /// The first part went early: the VM's tag lay ahead.
+    early: bool,
+}
+
 /// Promise to one VM.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
@@ -94,6 +108,8 @@ struct Promise {
     down: Parts,
     /// Queue in which the VM stands.
     place: Place,
+    /// Request that has begun by promise and goes on; perhaps one that is over.
+    rest: Option<Rest>,
 }
 
 impl Promise {
@@ -107,6 +123,7 @@ impl Promise {
         transfer: 0,
         down: Parts::NONE,
         place: Place::None,
+        rest: None,
     };
 
     /// Returns whether a deadline transfer runs that has not stepped down.
@@ -209,6 +226,32 @@ impl Promises {
     #[inline]
     pub(super) fn has_rate(&self, vm: usize) -> bool {
         self.vms[vm].pacer.is_set()
+    }
+
+    /// Returns whether a request of a VM may have begun by promise and go on.
+    #[inline]
+    pub(super) fn has_rest(&self, vm: usize) -> bool {
+        self.vms[vm].rest.is_some()
+    }
+
+    /// Records that the VM's request `unit` has begun by promise and goes on, with the deadline of
+    /// its first part; `early`: that one went early.
+    pub(super) fn begin_rest(&mut self, vm: usize, unit: ReqId, deadline: Nanos, early: bool) {
+        let promise = &mut self.vms[vm];
+        // By a rate in bytes alone each part is charged, and due by its own tag.
+        if promise.pacer.ops.is_set() || promise.latency != NEVER {
+            promise.rest = Some(Rest {
+                unit,
+                deadline,
+                early,
+            });
+        }
+    }
+
+    /// Forgets the request of a VM that has begun by promise, unless it is the VM's head.
+    pub(super) fn end_rest(&mut self, vm: usize, head: ReqId) {
+        let rest = &mut self.vms[vm].rest;
+        *rest = rest.filter(|rest| rest.unit == head);
     }
 
     /// Forgets a VM's promise; another one may come into its slot.
@@ -321,7 +364,8 @@ impl Promises {
         // A tag beyond the queue's largest key is cut to it: otherwise the queue would report it
         // due and `place` would put it back, for ever.
         let tag = (tag + self.forgiven).min(Nanos(Tournament::LARGEST));
-        let place = if tag > now { Place::Coming } else { Place::Due };
+        let is_due = tag <= now || promise.rest.is_some_and(|rest| !rest.early);
+        let place = if is_due { Place::Due } else { Place::Coming };
         let before = core::mem::replace(&mut promise.place, place);
         if place == Place::Coming {
             if before == Place::Due {
@@ -333,6 +377,9 @@ impl Promises {
         // The span is the bound's, which counts from the arrival where that is later.
         if promise.latency == promise.span {
             deadline = tag.max(head.arrived) + promise.span;
+        }
+        if let Some(rest) = promise.rest {
+            deadline = rest.deadline;
         }
         self.due.set(vm, deadline.0);
         if before == Place::Coming {
@@ -347,7 +394,10 @@ impl Promises {
             self.coming.set(vm, tag.0);
             return;
         }
-        let may_go_from = tag - promise.early;
+        let may_go_from = match promise.rest {
+            Some(_) => now,
+            None => tag - promise.early,
+        };
         if may_go_from <= now {
             self.early.set(vm, (head.arrived + promise.latency).0);
             self.coming.set(vm, tag.0);
@@ -424,7 +474,9 @@ impl Promises {
         let spacing = promise.pacer.period(SPACING_BYTES);
         promise.pacer.forget_before(self.front - CATCH_UP - spacing);
         let tag = promise.pacer.any_due().unwrap_or(self.front);
-        if tag > self.front {
+        // The rest of a request goes by the tag of its first part.
+        let is_rest = first.ops == 0 && promise.rest.is_some();
+        if tag > self.front && !is_rest {
             self.front = tag;
             // Subtraction of `Nanos` saturates, so nothing is forgiven below the longest debt.
             self.forgiven += (now - self.forgiven - tag) - CATCH_UP;

@@ -1,6 +1,7 @@
 //! Tests of the queue of promises.
 
 use super::*;
+use tidegate_base::objective::OpsRate;
 
 const AT_ONCE: Head = Head {
     arrived: Nanos::ZERO,
@@ -275,4 +276,86 @@ fn a_reservation_in_iops_holds_beside_a_transfer_and_earns_nothing_while_idle() 
     // What the reservation moved is no lead of the transfer.
     assert!(!promises.is_transfer_behind(ms(2999), 0));
     assert!(promises.is_transfer_behind(ms(3060), 0));
+}
+
+#[test]
+fn the_rest_of_a_request_keeps_the_deadline_of_its_first_part() {
+    let [unit, next] = [0, 1].map(|index| ReqId {
+        index,
+        generation: 0,
+    });
+    let counted_by_size = Rate {
+        ops: Some(OpsRate {
+            per_s: 1000,
+            norm: Some(16 << 10),
+        }),
+        bytes_per_s: None,
+    };
+    // The first part of 64 KiB of a request of 1 MiB.
+    let part = FirstServed {
+        ops: 1,
+        bytes: 1 << 20,
+    };
+    for latency in [None, Some(ms(1)), Some(ms(5))] {
+        let mut promises = Promises::with_capacity(1);
+        let objective = Objective {
+            reservation: counted_by_size,
+            latency,
+            ..Objective::default()
+        };
+        promises.set(Nanos::ZERO, 0, &objective);
+        promises.wake(ms(10), 0);
+        let head = Head {
+            arrived: ms(7),
+            within_share: true,
+        };
+        promises.place(ms(10), 0, head);
+        // A spacing or the bound after its tag: 1 ms.
+        let by = ms(11);
+        assert_eq!(promises.first(), Some((by, 0)));
+        promises.spend(ms(10), 0, 64 << 10, part);
+        promises.begin_rest(0, unit, by, false);
+        for _ in 1..16 {
+            promises.end_rest(0, unit);
+            promises.place(ms(10), 0, head);
+            assert_eq!(promises.first(), Some((by, 0)));
+            promises.spend(ms(10), 0, 64 << 10, FirstServed::default());
+        }
+        // The next request is due 64 spacings after this one.
+        promises.end_rest(0, next);
+        promises.place(ms(10), 0, head);
+        assert_eq!(promises.first(), None);
+        assert_eq!(promises.poll_coming(ms(63)), None);
+        assert_eq!(promises.poll_coming(ms(74)), Some(0));
+    }
+}
+
+#[test]
+fn the_rest_of_a_request_that_went_early_goes_early_and_one_by_bytes_by_its_own_tags() {
+    let unit = ReqId {
+        index: 0,
+        generation: 0,
+    };
+    let mut promises = Promises::with_capacity(2);
+    promises.set(Nanos::ZERO, 0, &reserved(1000, Some(ms(50))));
+    let bytes = Objective {
+        reservation: Rate::bytes(16 << 20),
+        ..Objective::default()
+    };
+    promises.set(Nanos::ZERO, 1, &bytes);
+    let head = Head {
+        arrived: ms(10),
+        within_share: true,
+    };
+    let one = |bytes| FirstServed { ops: 1, bytes };
+    for vm in [0, 1] {
+        promises.wake(ms(10), vm);
+        // The tag of VM 0 goes beyond what may be early.
+        (0..20).for_each(|_| promises.spend(ms(10), vm, 16 << 10, one(16 << 10)));
+        promises.begin_rest(vm, unit, ms(60), vm == 0);
+        promises.end_rest(vm, unit);
+        promises.place(ms(10), vm, head);
+    }
+    assert_eq!(promises.first_early(), Some((ms(60), 0)));
+    assert_eq!(promises.first(), None, "VM 1 is charged each part");
 }
