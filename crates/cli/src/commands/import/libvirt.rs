@@ -229,10 +229,10 @@ impl Reader<'_> {
         self.content(node, &mut disk, guest);
         let format = child(node, "driver").and_then(|driver| driver.attribute("type"));
         disk.format = format.filter(|format| *format != "raw").map(str::to_owned);
-        if let Some(iotune) = child(node, "iotune") {
-            if let Some(group) = self.limits(iotune, &mut disk.throttle, guest) {
-                self.add_group(iotune, group, &mut disk, guest);
-            }
+        if let Some(iotune) = child(node, "iotune")
+            && let Some(group) = self.limits(iotune, &mut disk.throttle, guest)
+        {
+            self.add_group(iotune, group, &mut disk, guest);
         }
         if let Some(filters) = child(node, "throttlefilters") {
             self.filters(filters, &mut disk, guest);
