@@ -79,11 +79,21 @@ impl Tally {
     }
 }
 
-impl Api<DaemonHandle> {
+/// Reads the configuration file again, and changes the daemon by way of its API.
+#[derive(Clone)]
+pub(super) struct Reload {
+    api: Api<DaemonHandle>,
+}
+
+impl Reload {
+    pub(super) fn new(api: Api<DaemonHandle>) -> Reload {
+        Reload { api }
+    }
+
     /// Reads the configuration file again on each SIGHUP, until the future is dropped. Signals that
     /// come while one is handled count as one that comes after it.
     pub(super) async fn follow_hangups(self, mut hangups: Signal) {
-        let Some(file) = ConfigFile::of(&self.plane).path().cloned() else {
+        let Some(file) = ConfigFile::of(&self.api.plane).path().cloned() else {
             return;
         };
         while hangups.recv().await.is_some() {
@@ -107,7 +117,7 @@ impl Api<DaemonHandle> {
     /// # Errors
     /// 503 if nothing can be changed now; nothing was.
     async fn reload(&self, file: &Path) -> ApiResult<()> {
-        if self.plane.change_gate().is_closed() {
+        if self.api.plane.change_gate().is_closed() {
             return Err(refused_at_gate("SIGHUP"));
         }
         let _reloading = Reloading::begin();
@@ -116,7 +126,7 @@ impl Api<DaemonHandle> {
         };
         let own = self.clone();
         let (done, applied) = oneshot::channel();
-        let change = self.change("SIGHUP", async move {
+        let change = self.api.change("SIGHUP", async move {
             own.apply_file(&config).await;
             let _ = done.send(());
             Ok(())
@@ -132,7 +142,7 @@ impl Api<DaemonHandle> {
 
     /// Applies what a file has otherwise than the file in force, and logs the outcome.
     async fn apply_file(&self, config: &Config) {
-        let file = ConfigFile::of(&self.plane);
+        let file = ConfigFile::of(&self.api.plane);
         let changes = FileChanges::new(&file.in_force(), config);
         let mut tally = Tally::default();
         tally.needs_restart(&changes.restart);
@@ -171,11 +181,11 @@ impl Api<DaemonHandle> {
 
     /// Puts policies and shared limits in force.
     async fn apply_to_devices(&self, changes: &FileChanges, tally: &mut Tally) {
-        let file = ConfigFile::of(&self.plane);
-        let name = |device: usize| self.plane.devices().name(device).to_owned();
+        let file = ConfigFile::of(&self.api.plane);
+        let name = |device: usize| self.api.plane.devices().name(device).to_owned();
         for (device, policy) in &changes.policies {
             let what = format!("[[device]] {}: policy", name(*device));
-            match self.plane.set_policy(*device, policy.clone()).await {
+            match self.api.plane.set_policy(*device, policy.clone()).await {
                 Ok(_) => {
                     file.put_policy(*device, policy.clone());
                     tracing::info!("SIGHUP: {what} changed");
@@ -186,7 +196,7 @@ impl Api<DaemonHandle> {
         }
         for (device, group) in &changes.groups {
             let what = format!("[[device]] {}: limit_group {}", name(*device), group.name);
-            let limits = DiskLimits::of(&self.plane);
+            let limits = DiskLimits::of(&self.api.plane);
             match limits.set_group(*device, &group.name, group.limit).await {
                 Ok(_) => {
                     file.put_group(*device, group);
@@ -200,10 +210,10 @@ impl Api<DaemonHandle> {
 
     /// Removes a VM that the file has no more, unless it has clients, or the store has it as well.
     async fn remove_as_in_file(&self, vm: &str, records: &[VmRecord], tally: &mut Tally) {
-        let file = ConfigFile::of(&self.plane);
+        let file = ConfigFile::of(&self.api.plane);
         let is_stored = (records.iter()).any(|it| it.name == vm && it.scope == Scope::Whole);
-        if self.plane.vm(vm).is_some() && !is_stored {
-            match self.plane.remove_vm(vm, false).await {
+        if self.api.plane.vm(vm).is_some() && !is_stored {
+            match self.api.plane.remove_vm(vm, false).await {
                 Ok(not_flushed) => {
                     for what in not_flushed {
                         tracing::warn!(vm, "a disk was not flushed: {what}");
@@ -271,16 +281,17 @@ impl Api<DaemonHandle> {
         tally: &mut Tally,
     ) -> ApiResult<()> {
         let vm = wanted.name.as_str();
-        let is_new = self.plane.vm(vm).is_none();
+        let is_new = self.api.plane.vm(vm).is_none();
         let put = if is_new {
-            self.put_vm(wanted.clone(), PLAIN)
+            self.api
+                .put_vm(wanted.clone(), PLAIN)
                 .await
                 .map(|_| VmChanges::default())
         } else {
             self.change_as_in_file(wanted).await
         };
-        let file = ConfigFile::of(&self.plane);
-        if let Some(served) = self.plane.vm(vm) {
+        let file = ConfigFile::of(&self.api.plane);
+        if let Some(served) = self.api.plane.vm(vm) {
             let before = file.vm(vm);
             file.put_vm(as_in_force(before.as_ref(), (in_file, wanted), &served));
         }
@@ -301,7 +312,7 @@ impl Api<DaemonHandle> {
     /// the differences.
     async fn change_as_in_file(&self, wanted: &VmConfig) -> ApiResult<VmChanges> {
         let vm = wanted.name.as_str();
-        let (served, now) = self.existing_vm(vm).await?;
+        let (served, now) = self.api.existing_vm(vm).await?;
         let mut changes = VmChanges::new(&served, wanted);
         if changes.background {
             if now.transfers.running.is_none() && self.serve_anew(&served, wanted).await? {
@@ -318,11 +329,11 @@ impl Api<DaemonHandle> {
             let mut promised = served.clone();
             promised.promise(wanted.promised());
             promised.max_connections = wanted.max_connections;
-            self.put_vm(promised, PLAIN).await?;
+            self.api.put_vm(promised, PLAIN).await?;
         }
         let refused = |error| ApiError::control(&error, vm);
         for disk in &changes.limits {
-            let limits = DiskLimits::of(&self.plane);
+            let limits = DiskLimits::of(&self.api.plane);
             let set = limits.set_disk([vm, &disk.export], disk.limit, disk.limit_group.clone());
             set.await.map_err(refused)?;
         }
@@ -332,7 +343,7 @@ impl Api<DaemonHandle> {
             self.add_disks(vm, &changes).await?;
         }
         for export in &changes.removed {
-            let removed = self.plane.remove_disk(vm, export, false).await;
+            let removed = self.api.plane.remove_disk(vm, export, false).await;
             for what in removed.map_err(refused)? {
                 tracing::warn!(vm, "a disk was not flushed: {what}");
             }
@@ -350,14 +361,14 @@ impl Api<DaemonHandle> {
     /// If it cannot be added. It is served as before then, unless that fails, too.
     async fn serve_anew(&self, served: &VmConfig, wanted: &VmConfig) -> ApiResult<bool> {
         let vm = wanted.name.as_str();
-        match self.plane.remove_vm(vm, false).await {
+        match self.api.plane.remove_vm(vm, false).await {
             Ok(_) => {}
             Err(ControlError::Refused(CommandError::InUse(_))) => return Ok(false),
             Err(error) => return Err(ApiError::control(&error, vm)),
         }
-        let put = self.put_vm(wanted.clone(), PLAIN).await;
+        let put = self.api.put_vm(wanted.clone(), PLAIN).await;
         if put.is_err()
-            && let Err(error) = self.plane.add_vm(served.clone()).await
+            && let Err(error) = self.api.plane.add_vm(served.clone()).await
         {
             tracing::error!(vm, "SIGHUP: the VM cannot be served as before: {error}");
         }
@@ -366,7 +377,7 @@ impl Api<DaemonHandle> {
 
     async fn add_disks(&self, vm: &str, changes: &VmChanges) -> ApiResult<()> {
         for disk in &changes.added {
-            self.put_disk(vm, disk.clone(), PLAIN).await?;
+            self.api.put_disk(vm, disk.clone(), PLAIN).await?;
         }
         Ok(())
     }

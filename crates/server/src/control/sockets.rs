@@ -15,6 +15,7 @@ use super::dashboard::{self, VISITORS_MAX};
 use super::error::ApiResult;
 use super::events::{Events, SubscribersMax};
 use super::recorded_starts::follow_recorded_starts;
+use super::reload::Reload;
 use super::routes;
 use super::schedule::Clock;
 use super::scrapes::{self, SCRAPERS_MAX};
@@ -264,7 +265,7 @@ impl Sockets {
         }
         tasks.spawn(follow_recorded_starts(api.clone()));
         match hangups {
-            Ok(hangups) => drop(tasks.spawn(api.clone().follow_hangups(hangups))),
+            Ok(hangups) => drop(tasks.spawn(Reload::new(api.clone()).follow_hangups(hangups))),
             Err(error) => tracing::warn!("SIGHUP cannot be received: {error}"),
         }
         tasks.spawn(async move { api.follow_schedules().await });

@@ -247,9 +247,11 @@ fn differing_keys(
     // A size that either does not give is that of the file below the disk.
     let is_size_left_out = there.size.is_none() || disk.size.is_none();
     let differing = keys.into_iter().filter(|key| {
-        !APPLIED_TO_DISKS.contains(&key.as_str())
-            && !(*key == "size" && is_size_left_out)
-            && before.get(*key) != now.get(*key)
+        let is_compared = match key.as_str() {
+            "size" => !is_size_left_out,
+            key => !APPLIED_TO_DISKS.contains(&key),
+        };
+        is_compared && before.get(*key) != now.get(*key)
     });
     let mut all: Vec<String> = differing.cloned().collect();
     if there.faults != disk.faults {
