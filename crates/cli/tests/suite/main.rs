@@ -17,6 +17,7 @@ mod fit;
 mod formats;
 mod history;
 mod import;
+mod near_limits;
 mod place;
 mod profile;
 mod promises;
