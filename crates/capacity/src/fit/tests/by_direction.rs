@@ -56,7 +56,7 @@ fn a_limit_of_one_direction_leaves_the_rest_of_a_floor_to_the_other() {
     assert_eq!(need(None, [0, 50]), (250, 50, 350));
     // A limit of the cheaper direction changes nothing.
     assert_eq!(need(None, [50, 0]), (0, 300, 600));
-    // Nobody is served more than both limits.
+    // No VM is served more than both limits.
     assert_eq!(need(None, [100, 50]), (100, 50, 200));
     // A known direction keeps its part: beyond its limit nothing can be asked for.
     assert_eq!(need(Some(0), [0, 50]), (0, 50, 100));

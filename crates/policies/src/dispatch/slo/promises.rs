@@ -272,7 +272,7 @@ impl Promises {
         let is_promised = match part {
             Part::Transfer => promise.transfer > 0,
             Part::Target => !objective.target.is_none(),
-            // Without a rate the bound is best effort, and nobody waits for it.
+            // Without a rate the bound is best effort, and no promise gives way to it.
             Part::Latency => objective.latency.is_some() && promise.pacer.is_set(),
         };
         is_promised && !promise.down.has(part)

@@ -84,7 +84,7 @@ fn nodes_of_qemu_that_are_not_their_whole_file_have_no_path() {
     let found = node(&format!("driver=luks,node-name=top,key-secret=s,{file}"));
     found.assert_not_served();
     found.assert_remark(&["\"-device\"", "encrypted"]);
-    // Keys that change nothing, and one that nobody knows.
+    // Keys that change nothing, and an unknown one.
     let found = node(&format!(
         "driver=raw,node-name=top,offset=0,discard=unmap,file.aio=native,file.glow=1,{file}"
     ));
