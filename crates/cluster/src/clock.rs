@@ -143,7 +143,7 @@ impl ClockReading {
 /// Checks that a stored time is not ahead of the present one.
 ///
 /// # Errors
-/// It is ahead by more than [`TOLERANCE`].
+/// A stored time is ahead by more than [`TOLERANCE`].
 pub(crate) fn check_stored(latest: Option<&StoredTime>, present: Nanos) -> Result<(), ClockError> {
     match latest {
         Some(StoredTime { time, record }) if *time > present + TOLERANCE => {

@@ -180,7 +180,7 @@ fn check_wrong_file(daemon: &Daemon) {
             ("pth = \"c.raw\"", "path = \"c.raw\""),
         ],
     );
-    // What needs a restart is said again; the rest is in force.
+    // Keys that need a restart are said again; the rest is in force.
     let again = hang_up(daemon);
     assert!(
         again.contains("changed=0") && again.contains("restart=1"),

@@ -116,7 +116,7 @@ impl Cluster<'_> {
         let socket = host.socket.as_ref().filter(|_| is_asked);
         match (published, socket) {
             (Some(Serves::Yes), _) => Ok(Serves::Yes),
-            // What was added within the last second may not be published yet.
+            // A VM that was added within the last second may not be published yet.
             (_, Some(socket)) => match (self.session.daemons.vms(socket), published) {
                 (Err(_), Some(published)) => Ok(published),
                 (all, _) => {

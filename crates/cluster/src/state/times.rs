@@ -139,7 +139,7 @@ mod tests {
             (ahead.moved, ahead.as_of, ahead.begun, ahead.reported_at),
             (7, NOW, NOW, NOW)
         );
-        // Its daemon knows the placement by the time at which it began.
+        // The daemon knows the placement by the time at which it began.
         let on_daemon = placement("on-a-daemon");
         assert_eq!((on_daemon.as_of, on_daemon.begun), (NOW, AHEAD));
         assert_eq!(state.running("right").cloned(), right);

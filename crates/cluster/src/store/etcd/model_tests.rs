@@ -476,7 +476,7 @@ fn a_commit_that_is_forgotten_is_not_decided_again() {
         checker.unique_state_count()
     );
     checker.assert_properties();
-    // Of one transfer, which a placer that was not told would take for another one's.
+    // One transfer: a placer that was not told would take its own commit for another one's.
     let protocol = Protocol::new(STORE, &[0, 0], 2).remembering(1);
     let checker = protocol.checker().spawn_bfs().join();
     for property in SAFE {

@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(read.devices[0].transfers, Some(vec![transfer]));
         assert_eq!(read.devices[0].serves("dss"), Some(true));
         assert_eq!(read.devices[0].serves("oltp"), Some(false));
-        // Of an earlier version, and of one whose fields have other meanings.
+        // Values of an earlier version, and of one whose fields have other meanings.
         let earlier = MemberValue::read(br#"{"schema":1,"devices":[{"name":"sda","vms":1}]}"#);
         let earlier = earlier.into_record();
         assert_eq!(earlier.devices[0].serves("dss"), None);

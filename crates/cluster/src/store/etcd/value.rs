@@ -93,7 +93,7 @@ impl RevisionValue {
             return CommitOutcome::Stored(Revision(created));
         }
         // An attempt that was carried out has created the revision after the one that it compares.
-        // Its identifier is there unless as many others as are kept have followed.
+        // The identifier is there unless as many others as are kept have followed.
         let followed_by = self.revision.checked_sub(decided_on.next().0);
         let is_forgotten = followed_by.is_some_and(|n| n >= self.commits.len() as u64);
         if may_be_done && is_forgotten {
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(of_mine(&value, true), CommitOutcome::Forgotten);
         // The only attempt was refused, so none was carried out.
         assert_eq!(of_mine(&value, false), CommitOutcome::NotStored);
-        // It would be the oldest one that is remembered.
+        // The commit would be the oldest one that is remembered.
         let on_the_first = value.outcome_of("another", Revision(1), true);
         assert_eq!(on_the_first, CommitOutcome::NotStored);
         // A history that was restored from before the commit.

@@ -481,8 +481,8 @@ impl Promises {
             // Subtraction of `Nanos` saturates, so nothing is forgiven below the longest debt.
             self.forgiven += (now - self.forgiven - tag) - CATCH_UP;
         }
-        // What goes because of a floor in IOPS alone does not count against the transfer, as what
-        // goes by share does not: its controller asks for less once fewer bytes are left.
+        // An I/O that goes because of a floor in IOPS alone does not count against the transfer,
+        // nor does one by share: its controller asks for less once fewer bytes are left.
         let RatePacer {
             ops, bytes: moved, ..
         } = &promise.pacer;

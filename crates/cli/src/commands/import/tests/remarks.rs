@@ -108,7 +108,7 @@ fn images_of_qemu_are_known_without_their_format() {
         assert!(found.text.contains(convert), "{}", found.text);
         found.assert_remark(&["a qcow2 image"]);
     }
-    // What QEMU is told counts more than the name.
+    // The driver that QEMU is told counts more than the name.
     for drive in [
         "file=/srv/web.qcow2,format=raw",
         "driver=raw,file.filename=/srv/web.qcow2",
@@ -167,7 +167,7 @@ fn all_throttle_groups_of_a_disk_count() {
     let found = of_throttle_groups(&[("vda", &["own", "lower"]), ("vdb", &["lower", "own"])]);
     assert_eq!(found.groups(), json!({ "a-lower": total("40 IOPS") }));
     assert_eq!(found.remarks, [""; 0]);
-    // Of several groups with different disks one is shared; the others bind each disk alone.
+    // One of several groups with different disks is shared; the others bind each disk alone.
     let found = of_throttle_groups(&[
         ("vda", &["shared", "other"]),
         ("vdb", &["shared"]),

@@ -273,7 +273,7 @@ fn a_reservation_in_iops_holds_beside_a_transfer_and_earns_nothing_while_idle() 
     assert_eq!(at_once.count(), 19);
     let served = (2001..3000).filter(|&now| serve(&mut promises, ms(now)));
     assert_eq!(served.count(), 981);
-    // What the reservation moved is no lead of the transfer.
+    // Bytes that the reservation moved are no lead of the transfer.
     assert!(!promises.is_transfer_behind(ms(2999), 0));
     assert!(promises.is_transfer_behind(ms(3060), 0));
 }
