@@ -104,6 +104,14 @@ impl Pacer {
         }
     }
 
+    /// Moves the due time to `latest` if it is later: units spent beyond that are not owed.
+    pub fn forget_beyond(&mut self, latest: Nanos) {
+        if self.next_due > latest {
+            self.next_due = latest;
+            self.carry = 0;
+        }
+    }
+
     /// Cancels what became due from `from` to `to`, when nothing was requested. Units due before
     /// `from` stay due.
     pub fn cancel_due(&mut self, from: Nanos, to: Nanos) {

@@ -9,6 +9,7 @@ mod device_control;
 mod device_rows;
 mod disk_limits;
 mod fit;
+mod floors_of_disk;
 mod hosts;
 mod path;
 mod precision;

@@ -82,15 +82,10 @@ impl Slo {
             let positioning = view.device().spec.positioning;
             let bytes = moved(view, io.op, io.len).into();
             let first = io.first_served();
-            let mut late_from = self.promises.late_from(slot, io.arrived, bytes, first);
-            if self.promises.has_transfer(slot) {
-                // The last I/Os of a transfer count as much as the first, so none may be left with
-                // the disk because the transfer is ahead of its rate.
-                late_from =
-                    late_from.min(view.now() + Nanos(TRANSFER_LATE_POSITIONINGS * positioning.0));
-            }
-            let best_effort = !self.promises.has_rate(slot);
-            (self.at_disk).started(view.now(), io.id, positioning, late_from, best_effort);
+            let late_max = view.now() + Nanos(TRANSFER_LATE_POSITIONINGS * positioning.0);
+            let vm = (slot, view.requests(io.vm));
+            let watched_for = (self.promises).watched_for(vm, io.arrived, (bytes, first), late_max);
+            (self.at_disk).started(view.now(), io.id, positioning, watched_for);
         }
         self.stay.charge(slot, cost, self.turn_cost());
         self.turns.charge(slot, cost);

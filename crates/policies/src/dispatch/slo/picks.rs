@@ -1,5 +1,6 @@
 //! Picks: which I/O goes next, and whether any does.
 
+use super::at_disk::DuePromise;
 use super::stay::Stay;
 use super::{PickReason, Slo};
 use tidegate_base::request::{Op, ReqId};
@@ -111,8 +112,15 @@ impl Slo {
     pub(super) fn pick_with_care(&mut self, view: &View, earliest: Option<(Nanos, usize)>) -> Pick {
         let now = view.now();
         // A promised I/O is overdue at the disk: even promised ones would be served before it.
-        if let Some(until) = self.at_disk.held_until(now, earliest.is_some()) {
+        let due = earliest.map_or(DuePromise::None, |(_, slot)| {
+            self.promises.due_promise(slot)
+        });
+        if let Some(until) = self.at_disk.held_until(now, due) {
             return Pick::Idle(until);
+        }
+        // What is due goes past the hold, and nothing else.
+        if due != DuePromise::None && self.at_disk.held_until(now, DuePromise::None).is_some() {
+            return self.pick_next(view, earliest, Nanos::MAX);
         }
         let by_share = self.first_by_share(now);
         let bounded = [earliest, by_share].into_iter().flatten().min();

@@ -112,7 +112,15 @@ fn a_vm_that_is_served_beyond_its_floor_is_far_from_late() {
         ops: 1,
         bytes: 4096,
     };
-    let late_from = |promises: &mut Promises, arrived| promises.late_from(0, arrived, 4096, one);
+    let late_from = |promises: &mut Promises, arrived| match promises.watched_for(
+        (0, 1000),
+        arrived,
+        (4096, one),
+        Nanos::MAX,
+    ) {
+        WatchedFor::Floor(late) => late,
+        other => panic!("{other:?}"),
+    };
     let mut promises = Promises::with_capacity(1);
     promises.set(Nanos::ZERO, 0, &reserved(100, None));
     // Ten requests at once are due a spacing of 10 ms one after the other.
@@ -122,7 +130,10 @@ fn a_vm_that_is_served_beyond_its_floor_is_far_from_late() {
     assert_eq!(late_from(&mut promises, ms(300)), ms(310));
     // A latency bound counts from the arrival, so every delay matters.
     promises.set(ms(300), 0, &reserved(100, Some(ms(3))));
-    assert_eq!(late_from(&mut promises, ms(300)), Nanos::ZERO);
+    assert_eq!(
+        promises.watched_for((0, 1000), ms(300), (4096, one), Nanos::MAX),
+        WatchedFor::Bound(ms(303))
+    );
 }
 
 #[test]
@@ -232,18 +243,24 @@ fn a_transfer_makes_good_what_it_is_behind_and_a_floor_does_not() {
         bytes: SPACING_BYTES.into(),
     };
     // Nothing waited for 500 ms.
-    let mut late_from = [Nanos::ZERO; 2];
+    let mut watched_for = [WatchedFor::BestEffort; 2];
     for vm in [0, 1] {
         promises.wake(ms(500), vm);
         promises.spend(ms(500), vm, SPACING_BYTES.into(), one);
-        late_from[vm] = promises.late_from(vm, ms(500), SPACING_BYTES.into(), one);
+        let spent = (SPACING_BYTES.into(), one);
+        watched_for[vm] = promises.watched_for((vm, 1000), ms(500), spent, Nanos::MAX);
     }
     assert!(promises.is_transfer_behind(ms(500), 0));
     assert!(!promises.is_transfer_behind(ms(600), 1));
-    assert!(
-        late_from[0] < ms(500) && late_from[1] > ms(500),
-        "{late_from:?}"
-    );
+    let [WatchedFor::Floor(transfer), WatchedFor::Floor(floor)] = watched_for else {
+        panic!("{watched_for:?}");
+    };
+    assert!(transfer < ms(500) && floor > ms(500), "{watched_for:?}");
+    // A transfer that is far from late is watched as if it were late soon.
+    promises.spend(ms(500), 0, 8 << 20, one);
+    let spent = (8 << 20, one);
+    let soon = promises.watched_for((0, 1000), ms(500), spent, ms(700));
+    assert_eq!(soon, WatchedFor::Floor(ms(700)));
     promises.set_down(0, Part::Transfer, true);
     assert!(!promises.has_transfer(0) && !promises.is_transfer_behind(ms(500), 0));
 }
@@ -358,4 +375,27 @@ fn the_rest_of_a_request_that_went_early_goes_early_and_one_by_bytes_by_its_own_
     }
     assert_eq!(promises.first_early(), Some((ms(60), 0)));
     assert_eq!(promises.first(), None, "VM 1 is charged each part");
+}
+
+#[test]
+fn a_lead_over_a_rate_near_the_limit_is_no_longer_than_what_is_inside() {
+    let one = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+    let late = |limit: Rate| {
+        let mut promises = Promises::with_capacity(1);
+        let mut objective = reserved(100, None);
+        objective.limit.total = limit;
+        promises.set(Nanos::ZERO, 0, &objective);
+        // 120 requests a second of a VM that has two inside, each gone as it comes.
+        let served = (0..1200).map(|n| ms(n * 25 / 3));
+        let watched = served.map(|now| promises.watched_for((0, 2), now, (4096, one), Nanos::MAX));
+        watched.last().expect("there are some")
+    };
+    let last = ms(1199 * 25 / 3);
+    assert_eq!(late(Rate::iops(149)), WatchedFor::Floor(last + ms(30)));
+    // A VM that may go on to have half as much again is far from late.
+    assert_eq!(late(Rate::iops(150)), WatchedFor::Floor(ms(12_000)));
+    assert_eq!(late(Rate::bytes(1)), WatchedFor::Floor(ms(12_000)));
 }
