@@ -170,7 +170,8 @@ pub const PARTS: [ObjectivePart; 8] = [
             "expects",
             KeyKind::OneOf(&[NONE, KeyKind::Table(&EXPECTS)]),
             KeyDefault::Unset("nothing"),
-            "expected workload, used by feasibility checks and plans, not by the scheduler (below)",
+            "expected workload: `iops` and `burst` say for which requests `latency` holds, all \
+             keys are used by feasibility checks and plans (below)",
         ),
         read: |field, new| store_if_valid(expects::read(field, &new.expects), &mut new.expects),
         view: |objective| expects::view(&objective.expects),

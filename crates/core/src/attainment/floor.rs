@@ -1,16 +1,7 @@
 //! Verdicts on a floor: a reservation or a target, as the rate that a VM is promised at least.
 //!
-//! Each request has a tag, the time from which the floor owes it service:
-//!
-//! ```text
-//!   tag(i) = max(arrival(i), tag(i-1) + cost(i-1))      cost: the time that it takes at the rate
-//!   due(i) = tag(i) + cost(i) + blocking time of the device
-//! ```
-//!
-//! A request that is answered before the tag of the VM's first outstanding request was served by
-//! the VM's share, not by its floor, and must not use the floor up (mClock, Gulati et al., OSDI
-//! 2010): its cost is taken back from the next tag. Otherwise the tags of a VM that gets more than
-//! its floor would run ahead of time, and nothing would be late when it is starved afterwards.
+//! Each request has a [tag](super::tags), the time from which the floor owes it service, and is due
+//! what it takes at the rate and the blocking time of the device after that.
 //!
 //! A floor promises a rate and no order, so a second in which the whole rate was answered is kept
 //! even if single requests were late: a disk that orders its queue passes some of a VM's requests
@@ -18,75 +9,17 @@
 
 use super::due_ring::{ClosedSecond, Due, DueRing};
 use super::part::{Cause, Verdict};
+use super::tags::Tags;
 use super::{LATE, second_of};
 use tidegate_base::objective::Rate;
 use tidegate_base::time::Nanos;
 
 /// Requests of a second at the promised rate from which on one of them may be missing.
 const REQUESTS_MIN: u64 = 10;
-/// Fractional bits of the time that a byte takes.
-const BYTE_TIME_FRACTION_BITS: u32 = 20;
-
-/// Time that requests take at a rate, rounded up by less than 2 ns.
-#[derive(Clone, Copy, Debug)]
-struct Costs {
-    /// Time of a request, whatever its size.
-    request: u64,
-    /// Time of a byte, in nanoseconds with [`BYTE_TIME_FRACTION_BITS`].
-    byte: u64,
-    /// Size in bytes as which smaller requests count.
-    size_min: u32,
-}
-
-impl Costs {
-    fn new(rate: &Rate) -> Costs {
-        let per_byte =
-            |bytes_per_s: u64| (Nanos::SECOND.0 << BYTE_TIME_FRACTION_BITS).div_ceil(bytes_per_s);
-        let bytes = rate.bytes_per_s.map_or(0, per_byte);
-        match rate.ops {
-            None => Costs {
-                request: 0,
-                byte: bytes,
-                size_min: 0,
-            },
-            Some(ops) => match ops.norm {
-                None => Costs {
-                    request: Nanos::SECOND.0.div_ceil(ops.per_s),
-                    byte: bytes,
-                    size_min: 0,
-                },
-                Some(norm) => Costs {
-                    request: 0,
-                    // A floor with two rates is kept if the VM gets either of them, so a request
-                    // costs the longer of both times.
-                    byte: bytes.max(per_byte(ops.per_s.saturating_mul(norm.into()))),
-                    size_min: norm,
-                },
-            },
-        }
-    }
-
-    #[inline]
-    fn request_time(&self, len: u32) -> Nanos {
-        // Plain IOPS: each request counts as one, and the product below is saved.
-        if self.byte == 0 {
-            return Nanos(self.request);
-        }
-        let scaled = u128::from(len.max(self.size_min)) * u128::from(self.byte);
-        let bytes_time = u64::try_from(scaled >> BYTE_TIME_FRACTION_BITS).unwrap_or(u64::MAX);
-        Nanos(self.request.max(bytes_time))
-    }
-}
-
 /// Judge of a floor.
 #[derive(Clone, Debug)]
 pub(super) struct Floor {
-    costs: Costs,
-    /// Tag of the next request.
-    tag: Nanos,
-    /// Time that all outstanding requests take at the rate. As long as each of them arrived before
-    /// the time of the one before it was over, the tag of the first is `tag - outstanding`.
-    outstanding: Nanos,
+    tags: Tags,
     ring: DueRing,
     /// Time that the requests of this second take at the rate.
     asked: Nanos,
@@ -101,9 +34,7 @@ impl Floor {
     /// Creates the judge of a rate from `now` on.
     pub(super) fn new(rate: &Rate, now: Nanos) -> Floor {
         Floor {
-            costs: Costs::new(rate),
-            tag: now,
-            outstanding: Nanos::ZERO,
+            tags: Tags::new(rate, now),
             ring: DueRing::new(second_of(now)),
             asked: Nanos::ZERO,
             very_late: false,
@@ -115,25 +46,17 @@ impl Floor {
     /// it is due with the device's `blocking` time.
     #[inline(always)]
     pub(super) fn arrived(&mut self, since: Nanos, len: u32, blocking: Nanos) -> (Nanos, Due) {
-        // A VM that was idle starts from its request's arrival: idle time earns nothing.
-        let (tag, cost) = (self.tag.max(since), self.costs.request_time(len));
-        self.tag = tag + cost;
-        self.outstanding += cost;
+        let cost = self.tags.cost(len);
+        let (tag, next) = self.tags.arrived(since, cost);
         self.asked += cost;
-        (tag, Due::counted_in(&mut self.ring, self.tag + blocking))
+        (tag, Due::counted_in(&mut self.ring, next + blocking))
     }
 
     /// Takes the answer to a request of `len` bytes. Returns by how much it is late.
     #[inline(always)]
     pub(super) fn answered(&mut self, now: Nanos, due: Due, len: u32) -> Nanos {
-        let cost = self.costs.request_time(len);
-        // Answered before the tag of the first outstanding request: served by the share, not the
-        // floor. Where requests arrived with gaps, the bound lies later than that tag, in the VM's
-        // favour.
-        if now + self.outstanding < self.tag {
-            self.tag = self.tag - cost;
-        }
-        self.outstanding = self.outstanding - cost;
+        let cost = self.tags.cost(len);
+        self.tags.answered(now, cost, Nanos::ZERO);
         let [all, longest] = &mut self.served;
         *all += cost;
         *longest = cost.max(*longest);
@@ -148,9 +71,7 @@ impl Floor {
 
     /// Takes back a request of `len` bytes.
     pub(super) fn withdraw(&mut self, due: Due, len: u32) {
-        let cost = self.costs.request_time(len);
-        self.tag = self.tag - cost;
-        self.outstanding = self.outstanding - cost;
+        self.tags.withdraw(self.tags.cost(len));
         due.withdraw(&mut self.ring);
     }
 

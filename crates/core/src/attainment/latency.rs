@@ -3,6 +3,9 @@
 use super::due_ring::{ClosedSecond, Due, DueRing};
 use super::part::{Cause, Verdict};
 use super::second_of;
+use super::tags::Tags;
+use tidegate_base::expected_workload::ExpectedWorkload;
+use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 
 /// Reciprocal of the share of a second's requests that may be late: 1 %.
@@ -118,38 +121,104 @@ impl OwnUse {
     }
 }
 
+/// Envelope that `expects` gives: a rate of its own, or a burst.
+#[derive(Clone, Debug)]
+struct Expected {
+    tags: Tags,
+    /// Requests beyond the first that may arrive at once.
+    at_once: u32,
+}
+
+impl Expected {
+    /// Returns the envelope of an objective from `now` on; `None` if it has no bound, or if its
+    /// target or reservation alone is the envelope.
+    fn new(objective: &Objective, now: Nanos) -> Option<Expected> {
+        let ExpectedWorkload { iops, burst, .. } = objective.expects;
+        let is_own = iops.is_some() || burst.is_some();
+        let envelope = objective.envelope().filter(|_| is_own)?;
+        Some(Expected {
+            tags: Tags::new(&envelope.rate, now),
+            at_once: envelope.burst - 1,
+        })
+    }
+
+    /// Time before its tag at which the burst allows a request that takes `cost` at the rate.
+    fn ahead(&self, cost: Nanos) -> Nanos {
+        Nanos(cost.0.saturating_mul(self.at_once.into()))
+    }
+
+    /// Takes a request. Returns the time from which the envelope allows it.
+    fn arrived(&mut self, since: Nanos, len: u32) -> Nanos {
+        let cost = self.tags.cost(len);
+        let (tag, _) = self.tags.arrived(since, cost);
+        since.max(tag - self.ahead(cost))
+    }
+
+    fn answered(&mut self, now: Nanos, len: u32) {
+        let cost = self.tags.cost(len);
+        self.tags.answered(now, cost, self.ahead(cost));
+    }
+}
+
+/// Returns the promise of a latency bound as text: equal promises are judged on.
+pub(super) fn text(objective: &Objective) -> Option<String> {
+    let bound = objective.latency?.0;
+    let expected = Expected::new(objective, Nanos::ZERO).and(objective.envelope());
+    Some(match expected {
+        None => bound.to_string(),
+        Some(envelope) => format!("{bound} {} {}", envelope.rate, envelope.burst),
+    })
+}
+
 /// Judge of a bound on the time from arrival to answer.
 #[derive(Clone, Debug)]
 pub(super) struct Latency {
     bound: Nanos,
+    /// Envelope that `expects` gives.
+    expected: Option<Expected>,
+    is_best_effort: bool,
     ring: DueRing,
     used: OwnUse,
 }
 
 impl Latency {
-    /// Creates the judge of a bound from `now` on.
-    pub(super) fn new(bound: Nanos, now: Nanos) -> Latency {
-        Latency {
-            bound,
+    /// Creates the judge of an objective's bound from `now` on; `None` if it has none.
+    pub(super) fn new(objective: &Objective, now: Nanos) -> Option<Latency> {
+        Some(Latency {
+            bound: objective.latency?,
+            expected: Expected::new(objective, now),
+            is_best_effort: objective.envelope().is_none(),
             ring: DueRing::new(second_of(now)),
             used: OwnUse::default(),
-        }
+        })
     }
 
-    /// Takes a request that the envelope allows from `from` on. Returns its due time.
-    pub(super) fn arrived(&mut self, from: Nanos) -> Due {
+    /// Returns whether the bound has no envelope.
+    pub(super) fn is_best_effort(&self) -> bool {
+        self.is_best_effort
+    }
+
+    /// Takes a request of `len` bytes that came at `since`, and that the target or reservation
+    /// allows from `from` on. Returns its due time.
+    pub(super) fn arrived(&mut self, since: Nanos, len: u32, mut from: Nanos) -> Due {
+        if let Some(expected) = &mut self.expected {
+            from = expected.arrived(since, len);
+        }
         Due::counted_in(&mut self.ring, from + self.bound)
     }
 
-    /// Takes the answer to a request, and counts it in `used`. `floor_late`: it was late by its
-    /// reservation. Returns by how much it is late.
+    /// Takes the answer to a request of `len` bytes, and counts it in `used`. `floor_late`: it was
+    /// late by its reservation. Returns by how much it is late.
     pub(super) fn answered(
         &mut self,
         now: Nanos,
-        due: Due,
+        (due, len): (Due, u32),
         floor_late: bool,
         used: &mut BoundUse,
     ) -> Nanos {
+        if let Some(expected) = &mut self.expected {
+            expected.answered(now, len);
+        }
         if due != Due::NEVER {
             let times = (now, due.time(), self.bound);
             self.used.count(used, times, floor_late);
@@ -157,8 +226,11 @@ impl Latency {
         due.answer(&mut self.ring, now)
     }
 
-    /// Takes back a request.
-    pub(super) fn withdraw(&mut self, due: Due) {
+    /// Takes back a request of `len` bytes.
+    pub(super) fn withdraw(&mut self, due: Due, len: u32) {
+        if let Some(Expected { tags, .. }) = &mut self.expected {
+            tags.withdraw(tags.cost(len));
+        }
         due.withdraw(&mut self.ring);
     }
 
@@ -188,20 +260,29 @@ impl Latency {
 mod tests {
     use super::*;
 
+    /// Judge of a bound of 80 ns without an envelope.
+    fn judge() -> Latency {
+        let bound = Objective {
+            latency: Some(Nanos(80)),
+            ..Objective::default()
+        };
+        Latency::new(&bound, Nanos::ZERO).expect("there is a bound")
+    }
+
     #[test]
     fn requests_are_counted_by_the_part_of_their_bound_that_they_use() {
         let mut used = BoundUse::default();
-        let mut judge = Latency::new(Nanos(80), Nanos::ZERO);
+        let mut judge = judge();
         for answered_after in [0, 20, 21, 40, 41, 60, 61, 80, 500] {
-            let due = judge.arrived(Nanos(1000));
-            judge.answered(Nanos(1000 + answered_after), due, false, &mut used);
+            let due = judge.arrived(Nanos(1000), 1, Nanos(1000));
+            judge.answered(Nanos(1000 + answered_after), (due, 1), false, &mut used);
         }
         // One that is answered before its envelope allows it used nothing of the bound.
-        let due = judge.arrived(Nanos(5000));
-        judge.answered(Nanos(2000), due, false, &mut used);
+        let due = judge.arrived(Nanos(5000), 1, Nanos(5000));
+        judge.answered(Nanos(2000), (due, 1), false, &mut used);
         // The reservation may have been missed all the same.
-        let due = judge.arrived(Nanos(5000));
-        judge.answered(Nanos(5001), due, true, &mut used);
+        let due = judge.arrived(Nanos(5000), 1, Nanos(5000));
+        judge.answered(Nanos(5001), (due, 1), true, &mut used);
         assert_eq!(
             used,
             BoundUse {
@@ -221,10 +302,10 @@ mod tests {
     fn a_vm_with_few_requests_is_not_lost_among_those_of_others() {
         let mut used = BoundUse::default();
         let answer = |judge: &mut Latency, took: u64, used: &mut BoundUse| {
-            let due = judge.arrived(Nanos(1000));
-            judge.answered(Nanos(1000 + took), due, false, used);
+            let due = judge.arrived(Nanos(1000), 1, Nanos(1000));
+            judge.answered(Nanos(1000 + took), (due, 1), false, used);
         };
-        let [mut busy, mut rare] = [(); 2].map(|()| Latency::new(Nanos(80), Nanos::ZERO));
+        let [mut busy, mut rare] = [judge(), judge()];
         for _ in 0..1000 {
             answer(&mut busy, 10, &mut used);
         }
@@ -251,8 +332,8 @@ mod tests {
     #[test]
     fn a_request_that_is_not_judged_uses_nothing() {
         let mut used = BoundUse::default();
-        let mut judge = Latency::new(Nanos(80), Nanos::ZERO);
-        judge.answered(Nanos(9000), Due::NEVER, true, &mut used);
+        let mut judge = judge();
+        judge.answered(Nanos(9000), (Due::NEVER, 1), true, &mut used);
         assert_eq!(used, BoundUse::default());
     }
 }

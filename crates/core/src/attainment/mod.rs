@@ -13,9 +13,10 @@
 //!   the second's begin to its end, the VM went without service however few requests it had. A
 //!   second in which the whole rate of a target was answered, less one request, is kept as well: a
 //!   target is a rate over seconds (V-Cup, ToS 2017, section 2.2), and its I/Os may go in groups.
-//! - **Latency** holds inside the VM's envelope: a request that comes sooner than the target or the
-//!   reservation allows is due its bound after the rate allows it, as the policy `slo` has it. A
-//!   second is kept when 99 % of the requests that were due in it were in time. Without either rate
+//! - **Latency** holds inside the VM's envelope, the rate of `expects` or else of the target or the
+//!   reservation, of which `burst` requests may come at once. A request that comes sooner than the
+//!   envelope allows is due its bound after the envelope allows it, as the policy `slo` has it. A
+//!   second is kept when 99 % of the requests that were due in it were in time. Without an envelope
 //!   every request is judged from its arrival, and the verdict is called best effort.
 //! - **Limit** is counted at dispatch: a second is missed when more went to the device than the
 //!   rate, 1 % and one request, or what a burst had left.
@@ -40,6 +41,7 @@ mod limit;
 mod part;
 mod service;
 mod stalls;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod vm;

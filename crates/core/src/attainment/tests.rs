@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use tidegate_base::expected_workload::ExpectedWorkload;
 use tidegate_base::objective::{Burst, Limit, Rate};
 
 const IDLE: StateAtClose = StateAtClose {
@@ -286,6 +287,62 @@ fn latency_holds_inside_the_envelope() {
         (missed.missed(), missed.late, missed.best_effort),
         (1, 1, true)
     );
+}
+
+#[test]
+fn latency_holds_inside_the_envelope_that_is_expected() {
+    let objective = |reservation| Objective {
+        latency: Some(ms(5)),
+        expects: ExpectedWorkload {
+            iops: Some(100),
+            burst: Some(2),
+            ..ExpectedWorkload::NOTHING
+        },
+        ..reservation
+    };
+    // A reservation of another rate is no envelope.
+    for reservation in [Objective::default(), reserved(1), reserved(10_000)] {
+        let judged = |ends: [u64; 3]| {
+            let mut one = One::new(&objective(reservation));
+            (0..3).for_each(|slot| one.arrives(Nanos::ZERO, slot));
+            for (slot, end) in ends.into_iter().enumerate() {
+                one.ends(ms(end), slot as u32, Account::default());
+            }
+            one.part(ms(1000), Part::Latency)
+        };
+        // Two may come at once; the third one is due its bound after the rate allows it.
+        let kept = judged([5, 5, 15]);
+        assert_eq!((kept.kept_s, kept.late, kept.best_effort), (1, 0, false));
+        assert_eq!(judged([5, 6, 15]).late, 1);
+        assert_eq!(judged([5, 5, 16]).late, 1);
+    }
+    // A burst that is answered soon is used up all the same.
+    let mut one = One::new(&objective(Objective::default()));
+    (0..2).for_each(|slot| one.arrives(Nanos::ZERO, slot));
+    (0..2).for_each(|slot| one.ends(ms(1), slot, Account::default()));
+    one.arrives(ms(1), 2);
+    one.ends(ms(15), 2, Account::default());
+    assert_eq!(one.part(ms(1000), Part::Latency).late, 0);
+}
+
+#[test]
+fn another_envelope_is_another_promise() {
+    let mut objective = Objective {
+        latency: Some(ms(5)),
+        ..Objective::default()
+    };
+    let mut one = One::new(&objective);
+    one.arrives(Nanos::ZERO, 0);
+    one.ends(ms(1), 0, Account::default());
+    assert_eq!(one.part(ms(1000), Part::Latency).kept_s, 1);
+    objective.expects.size = Some(4096);
+    one.0.change(ms(1000), 0, &objective, IDLE);
+    let same = one.part(ms(1000), Part::Latency);
+    assert_eq!(same.kept_s, 1, "a size is no envelope");
+    objective.expects.iops = Some(100);
+    one.0.change(ms(1000), 0, &objective, IDLE);
+    let anew = one.part(ms(1000), Part::Latency);
+    assert_eq!((anew.kept_s, anew.best_effort), (0, false));
 }
 
 #[test]

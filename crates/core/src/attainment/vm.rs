@@ -2,7 +2,7 @@
 
 use super::due_ring::{Due, RING_SECONDS};
 use super::floor::Floor;
-use super::latency::{BoundUse, Latency};
+use super::latency::{self, BoundUse, Latency};
 use super::limit::LimitJudge;
 use super::part::{Cause, Part, PartAttainment, PartRecord, PartSeconds, PartState, Verdict};
 use super::service::{Circumstances, divide};
@@ -85,7 +85,6 @@ impl VmAttainment {
             reservation,
             target,
             limit,
-            latency,
             ..
         } = objective;
         let mut promise = |part: Part, text: Option<String>| {
@@ -100,7 +99,7 @@ impl VmAttainment {
         let same = [
             promise(Part::Reservation, rate(reservation)),
             promise(Part::Target, rate(target)),
-            promise(Part::Latency, latency.map(|bound| bound.0.to_string())),
+            promise(Part::Latency, latency::text(objective)),
         ];
         if same.contains(&false) || self.epoch == 0 {
             // Requests that came under the objective before carry its number, and are judged by
@@ -108,7 +107,7 @@ impl VmAttainment {
             self.epoch = epoch;
             self.reservation = (!reservation.is_none()).then(|| Floor::new(reservation, now));
             self.target = (!target.is_none()).then(|| Floor::new(target, now));
-            self.latency = latency.map(|bound| Latency::new(bound, now));
+            self.latency = Latency::new(objective, now);
             self.beyond_floor = self.target.is_some() || self.latency.is_some();
             self.blocking.0 = Nanos::ZERO;
         }
@@ -278,7 +277,7 @@ impl VmAttainment {
             (from, dues[1]) = (tag, due.to_bits());
         }
         if let Some(latency) = &mut self.latency {
-            dues[2] = latency.arrived(from).to_bits();
+            dues[2] = latency.arrived(since, len, from).to_bits();
         }
     }
 
@@ -324,7 +323,7 @@ impl VmAttainment {
             is_late |= self.parts[Part::Target as usize].counts.answered(late);
         }
         if let Some(bound) = &mut self.latency {
-            let late = bound.answered(now, latency, floor_late, used);
+            let late = bound.answered(now, (latency, len), floor_late, used);
             is_late |= self.parts[Part::Latency as usize].counts.answered(late);
         }
         is_late
@@ -356,7 +355,7 @@ impl VmAttainment {
             floor.withdraw(Due::from(target), len);
         }
         if let Some(bound) = &mut self.latency {
-            bound.withdraw(Due::from(latency));
+            bound.withdraw(Due::from(latency), len);
         }
     }
 
@@ -388,7 +387,7 @@ impl VmAttainment {
 
     /// Attainment of each part that is promised.
     pub(super) fn view(&self, second: u32) -> Vec<PartAttainment> {
-        let best_effort = self.reservation.is_none() && self.target.is_none();
+        let best_effort = (self.latency.as_ref()).is_some_and(Latency::is_best_effort);
         self.promised()
             .map(|(part, state)| state.view(second, part, best_effort && part == Part::Latency))
             .collect()

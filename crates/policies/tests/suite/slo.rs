@@ -1,6 +1,7 @@
 //! Tests of the policy `slo`: every part of an objective, alone and beside the others.
 
 use crate::common::{Guest, KIB, SECOND, World, config, total, within};
+use tidegate_core::expected_workload::ExpectedWorkload;
 use tidegate_core::objective::{Group, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::precision;
 use tidegate_core::request::Op;
@@ -83,6 +84,80 @@ fn a_request_within_its_rate_is_answered_by_its_latency_behind_a_deep_queue() {
         latest.is_some_and(|latest| latest <= Nanos(2 * MS)),
         "{latest:?}"
     );
+}
+
+/// VM with a latency bound for `iops` requests a second that it expects, of which `burst` may come
+/// at once. Its share is next to nothing beside a VM of weight 10,000.
+fn expecting(latency_ms: u64, iops: u64, burst: u32) -> Objective {
+    Objective {
+        latency: Some(Nanos::from_millis(latency_ms)),
+        weight: 1,
+        expects: ExpectedWorkload {
+            iops: Some(iops),
+            burst: Some(burst),
+            ..ExpectedWorkload::NOTHING
+        },
+        ..Objective::default()
+    }
+}
+
+fn heavy() -> Objective {
+    Objective {
+        weight: 10_000,
+        ..Objective::default()
+    }
+}
+
+#[test]
+fn a_burst_inside_an_expected_envelope_is_answered_by_its_latency_beside_a_heavy_vm() {
+    let (mut world, guests) = crowd(&[(expecting(12, 100, 8), 0), (heavy(), 64)]);
+    world.keep_done = true;
+    for burst in 0..50 {
+        for n in 0..8 {
+            let offset = (8 * burst + n) * (1 << 20);
+            let request = tidegate_core::request::Request::read(offset, 4 * KIB, u64::MAX);
+            world.ask(guests[0], request);
+        }
+        world.run(80 * MS);
+    }
+    let mine = world.done.iter().filter(|done| done.vm == guests[0].vm);
+    let latest = mine.map(|done| done.account.total()).max();
+    // One I/O is with the device when they come, and each of the eight takes 1 ms.
+    assert!(
+        latest.is_some_and(|latest| latest <= Nanos(9 * MS)),
+        "{latest:?}"
+    );
+}
+
+#[test]
+fn beyond_its_expected_envelope_a_vm_takes_nothing_from_a_floor() {
+    let floor = Objective {
+        weight: 1,
+        ..reserved(500)
+    };
+    let vms = [(expecting(4, 100, 4), 64), (floor, 8), (heavy(), 16)];
+    let (mut world, guests) = crowd(&vms);
+    let got = served(&mut world, &guests, 10);
+    assert_eq!(
+        world.driver.engine.device().stepped_down(),
+        SteppedDown::default()
+    );
+    assert_near(got[0], 1000, 15);
+    assert_near(got[1], 5000, 10);
+    assert_near(got[2], 4000, 15);
+}
+
+#[test]
+fn an_expected_envelope_beside_a_reservation_adds_nothing_to_the_faster_rate() {
+    for (iops, floor) in [(50, 200), (200, 50)] {
+        let both = Objective {
+            reservation: Rate::iops(floor),
+            ..expecting(4, iops, 1)
+        };
+        let (mut world, guests) = crowd(&[(both, 16), (heavy(), 16)]);
+        let got = served(&mut world, &guests, 10);
+        assert_near(got[0], 2000, 20);
+    }
 }
 
 #[test]

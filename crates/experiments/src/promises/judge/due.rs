@@ -1,5 +1,6 @@
 //! Due times of requests: the tags of a floor, and the envelope of a latency bound.
 
+use tidegate_core::expected_workload::Envelope;
 use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
 
@@ -30,6 +31,8 @@ pub(super) struct DueTimes {
     rate: Rate,
     /// End of the previous request's time, in picoseconds.
     next_ps: u128,
+    /// Requests beyond the first that may arrive at once.
+    at_once: u32,
 }
 
 impl DueTimes {
@@ -38,6 +41,16 @@ impl DueTimes {
         (!rate.is_none()).then_some(DueTimes {
             rate: *rate,
             next_ps: 0,
+            at_once: 0,
+        })
+    }
+
+    /// Envelope of a latency bound.
+    pub(super) fn for_envelope(envelope: &Envelope) -> Option<DueTimes> {
+        let due = DueTimes::new(&envelope.rate)?;
+        Some(DueTimes {
+            at_once: envelope.burst - 1,
+            ..due
         })
     }
 
@@ -49,13 +62,14 @@ impl DueTimes {
         Nanos((self.next_ps / 1000) as u64)
     }
 
-    /// True if a request that arrives is within the rate, with a burst of one request. Requests
-    /// beyond the rate do not use it up.
+    /// True if a request that arrives is within the rate and its burst. Requests beyond them do not
+    /// use them up.
     pub(super) fn takes(&mut self, arrived: Nanos, len: u32) -> bool {
         let arrived_ps = u128::from(arrived.0) * 1000;
-        let within = self.next_ps <= arrived_ps;
+        let step = step_ps(&self.rate, len);
+        let within = self.next_ps <= arrived_ps + step * u128::from(self.at_once);
         if within {
-            self.next_ps = arrived_ps + step_ps(&self.rate, len);
+            self.next_ps = self.next_ps.max(arrived_ps) + step;
         }
         within
     }
@@ -84,5 +98,20 @@ mod tests {
         assert!(envelope.takes(ms(0), 1));
         assert!(!envelope.takes(ms(9), 1));
         assert!(envelope.takes(ms(10), 1));
+    }
+
+    #[test]
+    fn as_many_requests_as_the_burst_are_inside_at_once() {
+        let given = Envelope {
+            rate: Rate::iops(100),
+            burst: 3,
+        };
+        let mut envelope = DueTimes::for_envelope(&given).expect("there is a rate");
+        let ms = Nanos::from_millis;
+        let taken = (0..5).filter(|_| envelope.takes(ms(500), 1)).count();
+        assert_eq!(taken, 3);
+        assert!(!envelope.takes(ms(509), 1));
+        assert!(envelope.takes(ms(510), 1));
+        assert!(!envelope.takes(ms(510), 1));
     }
 }

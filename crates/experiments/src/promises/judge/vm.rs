@@ -159,7 +159,7 @@ impl VmJudge {
         (shares, weighted): (bool, bool),
         device: &PromiseDevice,
     ) -> VmJudge {
-        let envelope = objective.latency.and(DueTimes::new(&objective.reservation));
+        let envelope = objective.envelope();
         VmJudge {
             objective: *objective,
             shares,
@@ -167,7 +167,7 @@ impl VmJudge {
             blocking: device.blocking,
             floor: DueTimes::new(&objective.reservation),
             target: DueTimes::new(&objective.target),
-            envelope,
+            envelope: envelope.and_then(|envelope| DueTimes::for_envelope(&envelope)),
             limits: Limits::new(&objective.limit, device.blocking),
             target_cap: Limits::new(&above(&objective.target), device.blocking),
             floor_part: Part::default(),

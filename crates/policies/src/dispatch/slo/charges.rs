@@ -83,9 +83,11 @@ impl Slo {
             let bytes = moved(view, io.op, io.len).into();
             let first = io.first_served();
             let late_max = view.now() + Nanos(TRANSFER_LATE_POSITIONINGS * positioning.0);
-            let vm = (slot, view.requests(io.vm));
+            let vm = (view.now(), slot, view.requests(io.vm));
             let watched_for = (self.promises).watched_for(vm, io.arrived, (bytes, first), late_max);
-            (self.at_disk).started(view.now(), io.id, positioning, watched_for);
+            if let Some(watched_for) = watched_for {
+                (self.at_disk).started(view.now(), io.id, positioning, watched_for);
+            }
         }
         self.stay.charge(slot, cost, self.turn_cost());
         self.turns.charge(slot, cost);
@@ -115,8 +117,9 @@ impl Slo {
             return;
         }
         let (span, latency) = self.promises.span_and_latency(slot);
-        let after = if self.is_early { latency } else { span };
-        let floor = self.promises.has_rate(slot).then_some(span);
+        let by_bound = self.is_early || self.promises.is_by_envelope(slot);
+        let after = if by_bound { latency } else { span };
+        let floor = self.promises.has_floor(slot).then_some(span);
         let since = self.promised_deadline - after;
         (self.write_pace).watch(view.now(), io.id, since, (floor, latency));
     }

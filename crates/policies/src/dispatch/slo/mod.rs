@@ -279,13 +279,15 @@ impl Slo {
         }
         let mut head = Head {
             arrived: Nanos::ZERO,
+            len: 0,
             within_share: true,
         };
         if (self.promises.has_latency(slot) || self.promises.has_rest(slot))
             && let Some(unit) = view.head(vm)
         {
             self.promises.end_rest(slot, unit);
-            head.arrived = view.queued(unit).unit().arrived;
+            let waiting = view.queued(unit).unit();
+            (head.arrived, head.len) = (waiting.arrived, waiting.len);
             head.within_share =
                 self.promises.has_rate(slot) || self.shares.is_within(slot, self.max_lead);
         }

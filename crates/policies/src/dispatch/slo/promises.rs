@@ -25,6 +25,9 @@
 //! - **Early.** Requests of a VM with a latency bound and a rate come in bursts. One whose tag lies
 //!   ahead by at most [`EARLY_SPACINGS`] spacings goes after all that is due and before shares.
 //!   Over some time the VM has no more than its rate, and no promise waits for it.
+//! - **Envelope.** A bound that `expects` gives a rate or a burst has tags of its own. A request
+//!   inside the envelope is due its latency after it came, and one outside has the floor or the
+//!   share only, and does not go early ([`envelope`]).
 //! - **A latency bound without a rate** has no envelope, and admission does not count it: best
 //!   effort. Its VM's requests are due their latency after they came for as long as the VM is not
 //!   ahead of its share. They have a queue of their own, which comes after all that is promised and
@@ -36,6 +39,7 @@
 //!   [`overload`](super::overload).
 
 mod by_share;
+mod envelope;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +47,7 @@ use super::super::floor::Floor;
 use super::at_disk::{DuePromise, WatchedFor};
 use super::overload::{Part, Parts};
 use crate::tournament::Tournament;
+use envelope::Envelope;
 use tidegate_base::objective::{Objective, Rate};
 use tidegate_base::pace::{FirstServed, RatePacer};
 use tidegate_base::request::ReqId;
@@ -88,7 +93,7 @@ struct Rest {
 }
 
 /// Promise to one VM.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Promise {
     /// Tags of the VM's rate, on the clock of tags.
     pacer: RatePacer,
@@ -99,6 +104,8 @@ struct Promise {
     span: Nanos,
     /// Latency bound; [`NEVER`]: none.
     latency: Nanos,
+    /// Envelope of the latency bound, if it is not the rate with a burst of one request.
+    envelope: Option<Box<Envelope>>,
     /// Time before its tag at which a request may go ahead of shares; 0 without a latency bound.
     early: Nanos,
     /// The rate is a target's.
@@ -121,6 +128,7 @@ impl Promise {
         judged: RatePacer::NONE,
         span: NEVER,
         latency: NEVER,
+        envelope: None,
         early: Nanos::ZERO,
         target: false,
         near_limit: false,
@@ -129,6 +137,12 @@ impl Promise {
         place: Place::None,
         rest: None,
     };
+
+    /// Returns whether requests within a rate, of a floor or an envelope, are promised.
+    #[inline]
+    fn has_rate(&self) -> bool {
+        self.pacer.is_set() || self.envelope.is_some()
+    }
 
     /// Returns whether a deadline transfer runs that has not stepped down.
     #[inline]
@@ -166,6 +180,8 @@ fn is_near_limit(rate: &Rate, limit: &Rate) -> bool {
 pub(super) struct Head {
     /// Arrival of the head.
     pub arrived: Nanos,
+    /// Length of the head in bytes.
+    pub len: u32,
     /// The VM is not ahead of its share.
     pub within_share: bool,
 }
@@ -248,9 +264,16 @@ impl Promises {
         self.has_transfer(vm) && tag + self.forgiven <= now
     }
 
-    /// Returns whether a VM has a rate: requests beyond it are not promised anything.
+    /// Returns whether a VM has a rate, of a floor or an envelope: requests beyond it are not
+    /// promised anything.
     #[inline]
     pub(super) fn has_rate(&self, vm: usize) -> bool {
+        self.vms[vm].has_rate()
+    }
+
+    /// Returns whether a VM has a floor: a reservation, a target or a deadline transfer.
+    #[inline]
+    pub(super) fn has_floor(&self, vm: usize) -> bool {
         self.vms[vm].pacer.is_set()
     }
 
@@ -299,7 +322,7 @@ impl Promises {
             Part::Transfer => promise.transfer > 0,
             Part::Target => !objective.target.is_none(),
             // Without a rate the bound is best effort, and no promise gives way to it.
-            Part::Latency => objective.latency.is_some() && promise.pacer.is_set(),
+            Part::Latency => objective.latency.is_some() && promise.has_rate(),
         };
         is_promised && !promise.down.has(part)
     }
@@ -332,9 +355,15 @@ impl Promises {
             promise.pacer.period(SPACING_BYTES)
         };
         promise.span = spacing.min(promise.latency);
+        let envelope = promise.envelope.take();
+        if promise.latency != NEVER {
+            promise.envelope = Envelope::update(envelope, now, objective, &promise.pacer);
+        }
         promise.early = match (promise.latency, spacing) {
-            // Early service needs both: a bound that makes it useful and a rate that limits it.
+            // Early service needs both: a bound that makes it useful and a rate that limits it. An
+            // envelope says itself how many requests may come at once.
             (NEVER, _) | (_, NEVER) => Nanos::ZERO,
+            _ if promise.envelope.is_some() => Nanos::ZERO,
             _ => Nanos(spacing.0.saturating_mul(EARLY_SPACINGS)).max(EARLY_MIN),
         };
         // The VM may have lost its bound while it stood in the queue of early ones.
@@ -342,7 +371,7 @@ impl Promises {
             self.early.remove(vm);
         }
         let promise = &mut self.vms[vm];
-        let has_rate_now = promise.place == Place::DueByShare && promise.pacer.is_set();
+        let has_rate_now = promise.place == Place::DueByShare && promise.has_rate();
         if promise.span == NEVER || has_rate_now {
             self.sleep(vm);
         }
@@ -385,6 +414,9 @@ impl Promises {
     /// Puts a VM with a promise, whose head waits, where its tag and its head's deadline belong.
     pub(super) fn place(&mut self, now: Nanos, vm: usize, head: Head) {
         let promise = &mut self.vms[vm];
+        if promise.envelope.is_some() {
+            return self.place_by_envelope(now, vm, head);
+        }
         let Some(tag) = promise.pacer.any_due() else {
             return self.place_by_share(vm, head);
         };
@@ -470,20 +502,22 @@ impl Promises {
         Some((Nanos(deadline), vm))
     }
 
-    /// Returns the promise for which an I/O of a VM that goes now is watched at a disk that seeks.
-    /// `inside`: requests of the VM in the scheduler or at the device; `late_max`: time from which
-    /// an I/O of a deadline transfer is late.
+    /// Returns the promise for which an I/O of a VM that goes now is watched at a disk that seeks;
+    /// `None`: it is outside of its envelope, and there is no floor. `inside`: requests of the VM
+    /// in the scheduler or at the device; `late_max`: time from which an I/O of a deadline transfer
+    /// is late.
     ///
     /// An I/O of a floor is late after its arrival or the due time of the request before, and one
     /// spacing more (docs/promises.md, "Kept and missed"), short of the device's blocking time. A
     /// VM that is served beyond its rate is far from late.
     pub(super) fn watched_for(
         &mut self,
-        (vm, inside): (usize, u32),
+        (now, vm, inside): (Nanos, usize, u32),
         arrived: Nanos,
         (bytes, first): (u64, FirstServed),
         late_max: Nanos,
-    ) -> WatchedFor {
+    ) -> Option<WatchedFor> {
+        let bound_from = self.bound_from(now, vm, arrived);
         let promise = &mut self.vms[vm];
         let has_transfer = promise.has_transfer();
         forget_idle(&mut promise.judged, arrived, has_transfer);
@@ -498,22 +532,32 @@ impl Promises {
             promise.judged.bytes.forget_beyond(latest);
         }
         promise.judged.spend(bytes, first);
-        match promise.judged.any_due() {
-            None => WatchedFor::BestEffort,
-            Some(_) if promise.latency != NEVER => WatchedFor::Bound(arrived + promise.latency),
+        let late = match promise.judged.any_due() {
             // The last I/Os of a transfer count as much as the first, so none may be left with the
             // disk because the transfer is ahead of its rate.
-            Some(due) if has_transfer => WatchedFor::Floor(due.min(late_max)),
-            Some(due) => WatchedFor::Floor(due),
+            Some(due) if has_transfer => Some(due.min(late_max)),
+            due => due,
+        };
+        match bound_from {
+            Some(from) if promise.latency != NEVER && promise.has_rate() => {
+                Some(WatchedFor::Bound(from + promise.latency))
+            }
+            Some(_) if promise.latency != NEVER => Some(WatchedFor::BestEffort),
+            _ => late.map(WatchedFor::Floor),
         }
     }
 
     /// Charges an I/O that was served by promise.
     pub(super) fn spend(&mut self, now: Nanos, vm: usize, bytes: u64, first: FirstServed) {
-        let promise = &mut self.vms[vm];
-        if !promise.pacer.is_set() {
+        let promise = &self.vms[vm];
+        let for_floor = match promise.envelope {
+            Some(_) => self.spend_envelope(now, vm, bytes, first),
+            None => promise.pacer.is_set(),
+        };
+        if !for_floor {
             return;
         }
+        let promise = &mut self.vms[vm];
         // A VM that its own limit kept behind the others is made good for no more than they are.
         let spacing = promise.pacer.period(SPACING_BYTES);
         promise.pacer.forget_before(self.front - CATCH_UP - spacing);

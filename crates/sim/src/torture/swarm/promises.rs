@@ -1,8 +1,12 @@
 //! Objectives of a torture run.
 
 use super::super::TortureRng;
+use tidegate_core::expected_workload::ExpectedWorkload;
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::time::Nanos;
+
+/// Stream of the envelopes' generator; those of the components are small numbers.
+const ENVELOPE_STREAM: u64 = 1 << 32;
 
 /// Parts of objectives that a run uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +51,9 @@ impl Promises {
                 objective.target = rate(rng, self.iops);
             }
             if rng.chance(150) {
-                objective.latency = Some(Nanos(rng.octaves(100_000, 1_000_000_000)));
+                let bound = rng.octaves(100_000, 1_000_000_000);
+                objective.latency = Some(Nanos(bound));
+                objective.expects = self.envelope(bound);
             }
             if objective.validate().is_ok() {
                 return objective;
@@ -62,6 +68,18 @@ impl Promises {
 }
 
 impl Promises {
+    /// Draws the envelope of a latency bound, by a generator of its own: the other draws of a seed
+    /// stay what they were.
+    fn envelope(&self, bound: u64) -> ExpectedWorkload {
+        let mut rng = TortureRng::new(bound, ENVELOPE_STREAM);
+        let is_given = rng.chance(600);
+        ExpectedWorkload {
+            iops: (is_given && rng.chance(800)).then(|| rng.octaves(1, self.iops.max(1))),
+            burst: (is_given && rng.chance(600)).then(|| rng.octaves(1, 64) as u32),
+            ..ExpectedWorkload::NOTHING
+        }
+    }
+
     /// Draws a limit of a disk, or of several.
     pub(super) fn disk_limit(&self, rng: &mut TortureRng) -> Limit {
         let is_valid = |limit: &Limit| {

@@ -1,10 +1,12 @@
 //! Tests of the queue of promises.
 
 use super::*;
+use tidegate_base::expected_workload::ExpectedWorkload;
 use tidegate_base::objective::OpsRate;
 
 const AT_ONCE: Head = Head {
     arrived: Nanos::ZERO,
+    len: 4096,
     within_share: true,
 };
 
@@ -45,6 +47,7 @@ fn a_latency_counts_from_the_arrival_within_the_rate_and_from_the_tag_beyond_it(
     promises.wake(ms(50), 0);
     let head = |arrived| Head {
         arrived,
+        len: 4096,
         within_share: false,
     };
     promises.place(ms(50), 0, head(ms(50)));
@@ -77,6 +80,7 @@ fn a_burst_within_the_rate_of_a_bounded_vm_goes_early_and_no_further() {
     };
     let head = Head {
         arrived: ms(20),
+        len: 4096,
         within_share: true,
     };
     for vm in [0, 1] {
@@ -113,12 +117,12 @@ fn a_vm_that_is_served_beyond_its_floor_is_far_from_late() {
         bytes: 4096,
     };
     let late_from = |promises: &mut Promises, arrived| match promises.watched_for(
-        (0, 1000),
+        (arrived, 0, 1000),
         arrived,
         (4096, one),
         Nanos::MAX,
     ) {
-        WatchedFor::Floor(late) => late,
+        Some(WatchedFor::Floor(late)) => late,
         other => panic!("{other:?}"),
     };
     let mut promises = Promises::with_capacity(1);
@@ -131,8 +135,8 @@ fn a_vm_that_is_served_beyond_its_floor_is_far_from_late() {
     // A latency bound counts from the arrival, so every delay matters.
     promises.set(ms(300), 0, &reserved(100, Some(ms(3))));
     assert_eq!(
-        promises.watched_for((0, 1000), ms(300), (4096, one), Nanos::MAX),
-        WatchedFor::Bound(ms(303))
+        promises.watched_for((ms(300), 0, 1000), ms(300), (4096, one), Nanos::MAX),
+        Some(WatchedFor::Bound(ms(303)))
     );
 }
 
@@ -146,6 +150,7 @@ fn without_a_rate_a_latency_holds_within_the_share() {
     promises.set(Nanos::ZERO, 0, &bounded);
     let mut head = Head {
         arrived: ms(7),
+        len: 4096,
         within_share: true,
     };
     promises.place(ms(8), 0, head);
@@ -243,24 +248,28 @@ fn a_transfer_makes_good_what_it_is_behind_and_a_floor_does_not() {
         bytes: SPACING_BYTES.into(),
     };
     // Nothing waited for 500 ms.
-    let mut watched_for = [WatchedFor::BestEffort; 2];
+    let mut watched_for = [None; 2];
     for vm in [0, 1] {
         promises.wake(ms(500), vm);
         promises.spend(ms(500), vm, SPACING_BYTES.into(), one);
         let spent = (SPACING_BYTES.into(), one);
-        watched_for[vm] = promises.watched_for((vm, 1000), ms(500), spent, Nanos::MAX);
+        watched_for[vm] = promises.watched_for((ms(500), vm, 1000), ms(500), spent, Nanos::MAX);
     }
     assert!(promises.is_transfer_behind(ms(500), 0));
     assert!(!promises.is_transfer_behind(ms(600), 1));
-    let [WatchedFor::Floor(transfer), WatchedFor::Floor(floor)] = watched_for else {
+    let [
+        Some(WatchedFor::Floor(transfer)),
+        Some(WatchedFor::Floor(floor)),
+    ] = watched_for
+    else {
         panic!("{watched_for:?}");
     };
     assert!(transfer < ms(500) && floor > ms(500), "{watched_for:?}");
     // A transfer that is far from late is watched as if it were late soon.
     promises.spend(ms(500), 0, 8 << 20, one);
     let spent = (8 << 20, one);
-    let soon = promises.watched_for((0, 1000), ms(500), spent, ms(700));
-    assert_eq!(soon, WatchedFor::Floor(ms(700)));
+    let soon = promises.watched_for((ms(500), 0, 1000), ms(500), spent, ms(700));
+    assert_eq!(soon, Some(WatchedFor::Floor(ms(700))));
     promises.set_down(0, Part::Transfer, true);
     assert!(!promises.has_transfer(0) && !promises.is_transfer_behind(ms(500), 0));
 }
@@ -324,6 +333,7 @@ fn the_rest_of_a_request_keeps_the_deadline_of_its_first_part() {
         promises.wake(ms(10), 0);
         let head = Head {
             arrived: ms(7),
+            len: 4096,
             within_share: true,
         };
         promises.place(ms(10), 0, head);
@@ -362,6 +372,7 @@ fn the_rest_of_a_request_that_went_early_goes_early_and_one_by_bytes_by_its_own_
     promises.set(Nanos::ZERO, 1, &bytes);
     let head = Head {
         arrived: ms(10),
+        len: 4096,
         within_share: true,
     };
     let one = |bytes| FirstServed { ops: 1, bytes };
@@ -390,12 +401,105 @@ fn a_lead_over_a_rate_near_the_limit_is_no_longer_than_what_is_inside() {
         promises.set(Nanos::ZERO, 0, &objective);
         // 120 requests a second of a VM that has two inside, each gone as it comes.
         let served = (0..1200).map(|n| ms(n * 25 / 3));
-        let watched = served.map(|now| promises.watched_for((0, 2), now, (4096, one), Nanos::MAX));
+        let watched =
+            served.map(|now| promises.watched_for((now, 0, 2), now, (4096, one), Nanos::MAX));
         watched.last().expect("there are some")
     };
     let last = ms(1199 * 25 / 3);
-    assert_eq!(late(Rate::iops(149)), WatchedFor::Floor(last + ms(30)));
+    assert_eq!(
+        late(Rate::iops(149)),
+        Some(WatchedFor::Floor(last + ms(30)))
+    );
     // A VM that may go on to have half as much again is far from late.
-    assert_eq!(late(Rate::iops(150)), WatchedFor::Floor(ms(12_000)));
-    assert_eq!(late(Rate::bytes(1)), WatchedFor::Floor(ms(12_000)));
+    assert_eq!(late(Rate::iops(150)), Some(WatchedFor::Floor(ms(12_000))));
+    assert_eq!(late(Rate::bytes(1)), Some(WatchedFor::Floor(ms(12_000))));
+}
+
+/// VM with a latency bound of 3 ms for `iops` requests a second, of which `burst` may come at once.
+fn expecting(iops: u64, burst: u32, reservation: Rate) -> Objective {
+    Objective {
+        reservation,
+        latency: Some(ms(3)),
+        expects: ExpectedWorkload {
+            iops: Some(iops),
+            burst: Some(burst),
+            ..ExpectedWorkload::NOTHING
+        },
+        ..Objective::default()
+    }
+}
+
+#[test]
+fn inside_its_envelope_a_request_is_due_by_its_bound_and_outside_it_has_no_promise() {
+    let mut promises = Promises::with_capacity(1);
+    let objective = expecting(100, 2, Rate::NONE);
+    promises.set(Nanos::ZERO, 0, &objective);
+    let head = Head {
+        arrived: ms(50),
+        len: 4096,
+        within_share: true,
+    };
+    let one = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+    promises.wake(ms(50), 0);
+    for _ in 0..2 {
+        promises.place(ms(50), 0, head);
+        assert_eq!(promises.first(), Some((ms(53), 0)));
+        promises.spend(ms(50), 0, 4096, one);
+    }
+    promises.place(ms(50), 0, head);
+    let queues = [
+        promises.first(),
+        promises.first_early(),
+        promises.first_by_share(),
+    ];
+    assert_eq!(queues, [None; 3]);
+    // At a disk, nothing is held back for a request outside.
+    let watched = promises.watched_for((ms(50), 0, 1), ms(50), (4096, one), Nanos::MAX);
+    assert_eq!(watched, None);
+    assert_eq!(promises.poll_coming(ms(59)), None);
+    assert_eq!(promises.poll_coming(ms(60)), Some(0));
+    promises.place(ms(60), 0, head);
+    assert_eq!(promises.first(), Some((ms(63), 0)));
+    let watched = promises.watched_for((ms(60), 0, 1), ms(60), (4096, one), Nanos::MAX);
+    assert_eq!(watched, Some(WatchedFor::Bound(ms(63))));
+    assert!(promises.can_step_down(0, &objective, Part::Latency));
+    promises.set_down(0, Part::Latency, true);
+    promises.set(ms(60), 0, &objective);
+    assert!(!promises.has(0));
+    assert_eq!(promises.first(), None);
+}
+
+#[test]
+fn an_envelope_and_a_floor_together_are_promised_the_faster_of_both_rates() {
+    let one = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+    for (envelope, floor) in [(50, 200), (200, 50), (100, 100)] {
+        let mut promises = Promises::with_capacity(1);
+        promises.set(Nanos::ZERO, 0, &expecting(envelope, 1, Rate::iops(floor)));
+        let head = Head {
+            arrived: Nanos::ZERO,
+            len: 4096,
+            within_share: true,
+        };
+        promises.wake(Nanos::ZERO, 0);
+        let mut served = 0;
+        // A request waits all the time.
+        for now in (0..10_000).map(ms) {
+            promises.place(now, 0, head);
+            if promises.first().is_some() {
+                promises.spend(now, 0, 4096, one);
+                served += 1;
+            }
+        }
+        let due = 10 * envelope.max(floor);
+        assert!(
+            (due..=due + due / 50).contains(&served),
+            "{served} of {due}"
+        );
+    }
 }
