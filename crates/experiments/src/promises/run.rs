@@ -89,10 +89,13 @@ fn simulate(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
     let infeasible = infeasible(&scenario, device);
     let objectives: Vec<(Objective, bool)> = (scenario.vms.iter())
         .map(|vm| {
-            (
-                vm.objective,
-                !vm.background && vm.workloads.iter().all(is_backlogged),
-            )
+            let objective = Objective {
+                // A background process takes no part of its group's share.
+                group: vm.objective.group.filter(|_| !vm.background),
+                ..vm.objective
+            };
+            let shares = !vm.background && vm.workloads.iter().all(is_backlogged);
+            (objective, shares)
         })
         .collect();
     let names: Vec<String> = scenario.vms.iter().map(|vm| vm.name.clone()).collect();
@@ -193,7 +196,8 @@ fn vm_outcome(
     let iops = per_s(counted.requests as f64, seconds);
     let bytes_per_s = per_s(counted.bytes as f64, seconds);
     let p99_ns = judge.times().quantile(0.99).0;
-    let mut promises = promises(judge, report, objective, (iops, bytes_per_s));
+    let served = (per_s(counted.floor_ops, seconds), bytes_per_s);
+    let mut promises = promises(judge, report, objective, served);
     promises.extend(share(judge, seconds));
     promises.extend(transfers(report));
     VmOutcome {
@@ -208,7 +212,7 @@ fn vm_outcome(
     }
 }
 
-/// Promises of a VM that are judged by the second.
+/// Promises of a VM that are judged by the second. `iops`: as the floor counts requests.
 fn promises(
     judge: &VmJudge,
     report: &VmReport,
@@ -328,6 +332,18 @@ mod tests {
         policy: &str,
         needed: &[String],
     ) -> Outcome {
+        let mix = mixes().iter().find(|it| it.name == mix);
+        let mix = mix.expect("it is a mix");
+        run_mix(mix, seconds, (model, profiled), policy, needed)
+    }
+
+    fn run_mix(
+        mix: &Mix,
+        seconds: u64,
+        (model, profiled): (&str, bool),
+        policy: &str,
+        needed: &[String],
+    ) -> Outcome {
         let all = devices().expect("they are read");
         let device = all.into_iter().find(|it| it.model == model);
         let cell = Cell {
@@ -335,7 +351,6 @@ mod tests {
             profiled,
             rtt_us: 100,
         };
-        let mix = mixes().iter().find(|it| it.name == mix);
         let settings = Run {
             policy: PolicySpec::named(policy).expect("it is registered"),
             adaptive_queue: false,
@@ -344,7 +359,7 @@ mod tests {
             requests: 1_000_000,
             needed: needed.to_vec(),
         };
-        run(mix.expect("it is a mix"), &cell, &settings).expect("it runs")
+        run(mix, &cell, &settings).expect("it runs")
     }
 
     #[test]

@@ -25,6 +25,13 @@ fn step_ps(rate: &Rate, len: u32) -> u128 {
     ops.unwrap_or(0).max(bytes.unwrap_or(0))
 }
 
+/// Number of I/Os as which a request of `len` bytes counts in a rate of I/Os of `norm` bytes; every
+/// request counts as one without such a size.
+pub(super) fn ops_of_norm(norm: Option<u32>, len: u32) -> f64 {
+    // Half a request is still one.
+    norm.map_or(1.0, |norm| (f64::from(len) / f64::from(norm)).max(1.0))
+}
+
 /// Due times of requests under a rate.
 #[derive(Clone, Debug)]
 pub(super) struct DueTimes {
@@ -89,6 +96,13 @@ mod tests {
         let mut bytes = DueTimes::new(&Rate::bytes(1_000_000)).expect("there is a rate");
         assert_eq!(bytes.due(ms(0), 500_000), ms(500));
         assert!(DueTimes::new(&Rate::NONE).is_none());
+    }
+
+    #[test]
+    fn a_large_request_counts_as_several_of_the_size_in_the_rate() {
+        let counted = [4 << 10, 16 << 10, 40 << 10].map(|len| ops_of_norm(Some(16 << 10), len));
+        assert_eq!(counted, [1.0, 1.0, 2.5]);
+        assert_eq!(ops_of_norm(None, 1 << 20), 1.0);
     }
 
     #[test]

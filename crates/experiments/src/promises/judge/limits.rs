@@ -1,5 +1,6 @@
 //! Limits: answers of a second against the allowed rate.
 
+use super::due::ops_of_norm;
 use tidegate_core::objective::{Limit, Rate};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
@@ -29,10 +30,10 @@ impl Bucket {
         if !(self.counts)(op) {
             return;
         }
-        let units = match (self.in_bytes, self.norm) {
-            (true, _) => f64::from(len),
-            (false, Some(norm)) => (f64::from(len) / f64::from(norm)).max(1.0),
-            (false, None) => 1.0,
+        let units = if self.in_bytes {
+            f64::from(len)
+        } else {
+            ops_of_norm(self.norm, len)
         };
         self.used += units;
         self.largest = self.largest.max(units);

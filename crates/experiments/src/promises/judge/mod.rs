@@ -26,7 +26,7 @@ use share::{Claim, shares};
 pub(super) use vm::{Part, VmJudge};
 
 use super::device::PromiseDevice;
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::time::Nanos;
 use tidegate_sim::device::RequestEvent;
 
@@ -97,17 +97,23 @@ impl Judge {
 
     /// Adds the second to the share of every VM with requests waiting throughout.
     fn judge_shares(&mut self) {
-        let waited: Vec<usize> = (0..self.vms.len())
-            .filter(|&vm| self.vms[vm].waits_for_share())
-            .collect();
+        let claims = self.vms.iter_mut().enumerate();
+        let claims = claims.filter_map(|(vm, judge)| Some((vm, judge.claim()?)));
+        let mut claims: Vec<(usize, Claim)> = claims.collect();
+        let waiting = claims.iter().filter(|(_, claim)| claim.waited);
+        let waiting: Vec<Claim> = waiting.map(|(_, claim)| *claim).collect();
         // A VM without a competitor has nothing to share.
-        if waited.len() < 2 {
+        if waiting.len() < 2 {
             return;
         }
-        let claims: Vec<Claim> = waited.iter().map(|&vm| self.vms[vm].claim()).collect();
+        // A group of which no VM waited throughout had all that it asked for.
+        claims.retain(|(_, claim)| waiting.iter().any(|other| claim.counts_beside(other)));
+        let (vms, claims): (Vec<usize>, Vec<Claim>) = claims.into_iter().unzip();
         let total: f64 = claims.iter().map(|claim| claim.had).sum();
-        for (&vm, due) in waited.iter().zip(shares(&claims)) {
-            self.vms[vm].add_share(due, total);
+        for ((vm, claim), due) in vms.into_iter().zip(&claims).zip(shares(&claims)) {
+            if claim.waited {
+                self.vms[vm].add_share(due, total);
+            }
         }
     }
 
@@ -122,16 +128,19 @@ impl Judge {
     }
 }
 
-/// True if an objective sets a weight or a group.
+/// True if an objective sets a weight, a group or a level of best effort, which is a factor of the
+/// weight.
 fn has_weight(objective: &Objective) -> bool {
-    objective.weight != Objective::DEFAULT_WEIGHT || objective.group.is_some()
+    objective.weight != Objective::DEFAULT_WEIGHT
+        || objective.group.is_some()
+        || objective.priority != Priority::DEFAULT
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::device::devices;
     use super::*;
-    use tidegate_core::objective::Rate;
+    use tidegate_core::objective::{Group, OpsRate, Rate};
     use tidegate_core::request::Op;
     use tidegate_sim::device::Arrival;
 
@@ -220,6 +229,86 @@ mod tests {
         ];
         judge.second(Nanos::from_secs(1), &burst, true);
         assert_eq!(parts(&judge)[1], (1, 0));
+    }
+
+    /// Due part of the device time of each VM of which one request waits all the time, after a
+    /// second in which each had as many reads of one size as `served` says.
+    fn due_parts(objectives: &[Objective], served: &[u32]) -> Vec<Option<f64>> {
+        let device = judge().device;
+        let objectives: Vec<(Objective, bool)> = objectives.iter().map(|it| (*it, true)).collect();
+        let mut judge = Judge::new(&device, &objectives);
+        let event = |event, vm| match event {
+            RequestEvent::Arrived(it) => RequestEvent::Arrived(Arrival { vm, ..it }),
+            other => other,
+        };
+        let mut events = Vec::new();
+        for (vm, &served) in served.iter().enumerate() {
+            let slots = (0..=served).map(|slot| 100 * vm as u32 + slot);
+            events.extend(slots.clone().map(|slot| event(arrived(0, slot), vm)));
+            // The first one waits throughout.
+            events.extend(slots.skip(1).map(|slot| answered(990, slot)));
+        }
+        judge.second(Nanos::from_secs(1), &events, true);
+        let due = |vm: &VmJudge| vm.share(1).map(|(_, due, _)| (due * 100.0).round());
+        judge.vms().iter().map(due).collect()
+    }
+
+    #[test]
+    fn groups_share_first_and_their_vms_then() {
+        let grouped = |name: &str, group: u32, weight| {
+            let mut of = Group::named(name.parse().expect("a name"));
+            of.weight = group;
+            Objective {
+                weight,
+                group: Some(of),
+                ..Objective::default()
+            }
+        };
+        let vms = [
+            grouped("a", 300, 100),
+            grouped("a", 300, 200),
+            grouped("b", 100, 100),
+        ];
+        let due = due_parts(&vms, &[10, 10, 20]);
+        assert_eq!(due, [Some(25.0), Some(50.0), Some(25.0)]);
+    }
+
+    #[test]
+    fn the_floor_of_a_share_counts_large_requests_as_several() {
+        // 20 reads of 8 KiB count as 40 of 4 KiB: the floor of 30 takes three quarters of what the
+        // VM had, less than its share.
+        let ops = OpsRate {
+            per_s: 30,
+            norm: Some(4 << 10),
+        };
+        let floored = Objective {
+            weight: 200,
+            reservation: Rate {
+                ops: Some(ops),
+                bytes_per_s: None,
+            },
+            ..Objective::default()
+        };
+        let due = due_parts(&[floored, Objective::default()], &[20, 10]);
+        assert_eq!(due, [Some(67.0), None]);
+    }
+
+    #[test]
+    fn levels_of_best_effort_are_factors_of_the_weight() {
+        let level = |level| Objective {
+            priority: Priority::BestEffort(level),
+            ..Objective::default()
+        };
+        let due = due_parts(&[level(0), level(4), level(4)], &[10, 10, 20]);
+        assert_eq!(due, [Some(50.0), None, None], "level 4 is the default");
+        let due = due_parts(&[level(0), level(7)], &[10, 10]);
+        assert_eq!(due, [Some(89.0), Some(11.0)]);
+        let realtime = Objective {
+            priority: Priority::RealTime,
+            ..Objective::default()
+        };
+        let due = due_parts(&[level(0), realtime, level(7)], &[10, 30, 10]);
+        assert_eq!(due, [Some(89.0), None, Some(11.0)], "of what it leaves");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Judge of a VM's promises by the second.
 
-use super::due::DueTimes;
+use super::due::{DueTimes, ops_of_norm};
 use super::limits::Limits;
 use super::requests::Request;
 use super::share::Claim;
@@ -149,6 +149,8 @@ pub(in super::super) struct VmJudge {
 #[derive(Clone, Copy, Default, Debug)]
 pub(in super::super) struct Counted {
     pub(in super::super) requests: u64,
+    /// Requests as the floor's rate counts them.
+    pub(in super::super) floor_ops: f64,
     pub(in super::super) bytes: u64,
     pub(in super::super) cost_ps: u128,
 }
@@ -258,6 +260,8 @@ impl VmJudge {
         }
         let second = &mut self.counted_second;
         second.requests += 1;
+        let floor = self.objective.reservation.ops;
+        second.floor_ops += ops_of_norm(floor.and_then(|ops| ops.norm), request.len);
         second.bytes += u64::from(request.len);
         second.cost_ps += u128::from(request.cost_ps);
         if request.op != Op::Flush {
@@ -298,6 +302,7 @@ impl VmJudge {
         let second = core::mem::take(&mut self.counted_second);
         if counts {
             self.counted.requests += second.requests;
+            self.counted.floor_ops += second.floor_ops;
             self.counted.bytes += second.bytes;
             self.counted.cost_ps += second.cost_ps;
         } else {
@@ -309,24 +314,27 @@ impl VmJudge {
     /// True if requests of the VM waited for the scheduler throughout the second, and its weight
     /// alone decides its share: no limit, target, priority class or background does. A VM whose
     /// requests are all at the device has what it asked for.
-    pub(super) fn waits_for_share(&mut self) -> bool {
-        let by_weight = matches!(self.objective.priority, Priority::BestEffort(_));
-        self.waited.is_all_second()
-            && by_weight
-            && self.shares
-            && self.limits.is_none()
-            && self.target.is_none()
+    fn waits_for_share(&mut self) -> bool {
+        self.waited.is_all_second() && self.shares && self.limits.is_none() && self.target.is_none()
     }
 
-    /// Claim of the VM on the device time of the second.
-    pub(super) fn claim(&self) -> Claim {
+    /// Claim of the VM on the device time of the second; `None`: no share counts for it, because it
+    /// is of another class than best effort, or has no group and does not wait for a share.
+    pub(super) fn claim(&mut self) -> Option<Claim> {
+        let waited = self.waits_for_share();
+        let Priority::BestEffort(level) = self.objective.priority else {
+            return None;
+        };
+        if !waited && self.objective.group.is_none() {
+            return None;
+        }
         let second = &self.counted_second;
         let had = second.cost_ps as f64;
         let floor = &self.objective.reservation;
         let ops = floor
             .ops
             // At least 1: a VM with nothing served claims its whole floor.
-            .map(|ops| ops.per_s as f64 / second.requests.max(1) as f64);
+            .map(|ops| ops.per_s as f64 / second.floor_ops.max(1.0));
         let bytes = floor
             .bytes_per_s
             .map(|per_s| per_s as f64 / second.bytes.max(1) as f64);
@@ -335,11 +343,14 @@ impl VmJudge {
             (Some(ops), Some(bytes)) => ops.min(bytes),
             (ops, bytes) => ops.or(bytes).unwrap_or(0.0),
         };
-        Claim {
-            weight: f64::from(self.objective.weight),
+        Some(Claim {
+            // Level 4 counts one, level 0 two, level 7 a quarter.
+            weight: f64::from(self.objective.weight) * (8.0 - f64::from(level)) / 4.0,
+            group: self.objective.group,
+            waited,
             floor: had * part,
             had,
-        }
+        })
     }
 
     /// Adds a second to the share: `due` of the device time `total` of all VMs that waited.
