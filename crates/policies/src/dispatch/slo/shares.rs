@@ -21,7 +21,8 @@
 //!   ([`Shares::set_group_part`]), the rest being that of its VMs elsewhere. It then pays more for
 //!   each I/O, rather than having a smaller weight, which would be rounded.
 //! - A VM that wakes joins at the tag of the VM that was served last: idle time earns nothing. In a
-//!   group it joins at the smallest tag of those that wait.
+//!   group it joins at the smallest tag of those that wait. A VM that was passed over at a disk that
+//!   seeks keeps what it is behind, up to a turn, in its group as well.
 //! - Service by promise counts against the share of the VM and of its group, up to a bound. Where
 //!   others of the group wait, the bound is for all promised service of the group between two of
 //!   its turns, so that they have turns although the promises take all of the group's share.
@@ -121,6 +122,11 @@ impl GroupShare {
         u64::try_from(counted).map_or(COUNTED_COST_MAX, |it| it.min(COUNTED_COST_MAX))
     }
 
+    /// Returns whether a member is less than `lead`, by its weight, ahead of the others.
+    fn is_member_within(&self, member: &Member, lead: u64) -> bool {
+        member.flow.tag.0 < self.clock + member_span(&member.flow, lead)
+    }
+
     /// Charges a member the cost of an I/O in the order `within` its group. With `most`, the I/O
     /// was served by promise: that brings the member ahead of the others by at most that cost.
     #[inline]
@@ -139,8 +145,7 @@ impl GroupShare {
         // At least 1, so that members with tiny I/Os still take turns.
         member.flow.spend((cost >> MEMBER_TAG_SHIFT).max(1));
         if let Some(most) = most {
-            let lead = (most >> MEMBER_TAG_SHIFT) / u64::from(member.flow.weight);
-            let bound = (self.clock + lead).max(before);
+            let bound = (self.clock + member_span(&member.flow, most)).max(before);
             member.flow.tag = Virtual(member.flow.tag.0.min(bound));
         }
         if member.active {
@@ -151,6 +156,11 @@ impl GroupShare {
         let least = first.map_or(before, |(tag, _)| tag.min(before));
         self.clock = self.clock.max(least);
     }
+}
+
+/// Returns the distance of a member's tags for a cost.
+fn member_span(flow: &Flow, cost: u64) -> u64 {
+    (cost >> MEMBER_TAG_SHIFT) / u64::from(flow.weight)
 }
 
 /// Entities of one class: VMs without a group, and groups.
@@ -438,9 +448,14 @@ impl Shares {
             return;
         }
         let group = &mut self.groups[member.group as usize];
-        // Idle time earns nothing among members, either.
+        // Idle time earns nothing among members, either; time in which the disk passed one over is
+        // no idle time.
         if member.flow.tag.0 < group.clock {
-            member.flow.join(Virtual(group.clock));
+            let earliest = match behind {
+                0 => group.clock,
+                cost => (group.clock).saturating_sub(member_span(&member.flow, cost)),
+            };
+            member.flow.join(Virtual(member.flow.tag.0.max(earliest)));
         }
         (self.within).insert(member.group as usize, member.flow.tag.0, vm);
         group.active += 1;
@@ -514,21 +529,33 @@ impl Shares {
         }
     }
 
-    /// Returns whether a VM is less than `lead`, by its weight, ahead of its share.
+    /// Returns whether a VM is less than `lead`, by its weight, ahead of its share, and so is its
+    /// group.
     #[inline]
     pub(super) fn is_within(&self, vm: usize, lead: u64) -> bool {
         let member = &self.members[vm];
         let clock = self.classes[member.class as usize].clock;
         let (flow, lead) = match self.group_of(vm) {
             None => (&member.flow, lead),
+            Some(group) if !group.is_member_within(member, lead) => return false,
             Some(group) => (&group.flow, group.cost(lead)),
         };
         // Four, because weights are in quarters.
         flow.tag < clock.plus(4 * lead / u64::from(flow.weight))
     }
 
-    /// Returns whether a VM had less than another one of its class, by weight.
+    /// Returns the members of two VMs if both are of one group.
+    fn in_one_group(&self, vm: usize, other: usize) -> Option<[&Member; 2]> {
+        let both = [vm, other].map(|vm| &self.members[vm]);
+        (both[0].group != NO_GROUP && both[0].group == both[1].group).then_some(both)
+    }
+
+    /// Returns whether a VM had less than another one of its class, by weight: of VMs in one group,
+    /// by their own weights, else by the groups'.
     pub(super) fn is_behind(&self, vm: usize, other: usize) -> bool {
+        if let Some([member, other]) = self.in_one_group(vm, other) {
+            return member.flow.tag.0 < other.flow.tag.0;
+        }
         let flow = |vm: usize| match self.group_of(vm) {
             None => self.members[vm].flow,
             Some(group) => group.flow,
@@ -538,10 +565,15 @@ impl Shares {
     }
 
     /// Returns the cost by which a VM is ahead of another one of its class, by weight; 0 if it is
-    /// not, or the other is of another class or the same group.
+    /// not, or the other is of another class.
     pub(super) fn lead_over(&self, vm: usize, other: usize) -> u64 {
         if !self.is_behind(other, vm) {
             return 0;
+        }
+        if let Some([member, other]) = self.in_one_group(vm, other) {
+            let ahead = u128::from(member.flow.tag.0 - other.flow.tag.0);
+            let lead = (ahead * u128::from(member.flow.weight)) << MEMBER_TAG_SHIFT;
+            return u64::try_from(lead).unwrap_or(u64::MAX);
         }
         let flow = |vm: usize| match self.group_of(vm) {
             None => (self.members[vm].flow, Knob::GROUP_WHOLE),

@@ -113,3 +113,70 @@ fn no_class_starves_where_turns_are_rare() {
         assert!(had.iter().all(|&had| had >= 99), "{millis} ms: {had:?}");
     }
 }
+
+/// Cost that members' tags count without a remainder at weights of 100 and 200.
+const COST: u64 = 800 << 20;
+
+/// Two members of a group, of weights 100 and 200, of which something waits.
+fn two_members() -> Shares {
+    let mut shares = Shares::with_capacity(2);
+    for (vm, weight) in [100, 200].into_iter().enumerate() {
+        let objective = Objective {
+            weight,
+            ..grouped()
+        };
+        shares.set_vm(Nanos::ZERO, vm, &objective, false, true);
+        shares.activate(Nanos::ZERO, vm, 0, 0);
+    }
+    shares
+}
+
+#[test]
+fn members_of_a_group_are_ahead_of_each_other_by_their_own_weights() {
+    let mut shares = two_members();
+    for _ in 0..4 {
+        shares.charge(Nanos::ZERO, 1, COST, None);
+    }
+    assert!(shares.is_behind(0, 1) && !shares.is_behind(1, 0));
+    assert_eq!(
+        [shares.lead_over(1, 0), shares.lead_over(0, 1)],
+        [4 * COST, 0]
+    );
+    shares.charge(Nanos::ZERO, 0, 2 * COST, None);
+    assert!(
+        !shares.is_behind(0, 1) && !shares.is_behind(1, 0),
+        "2 at 100 are 4 at 200"
+    );
+}
+
+#[test]
+fn a_member_that_was_passed_over_keeps_what_it_is_behind() {
+    let ahead_after = |behind| {
+        let mut shares = two_members();
+        shares.deactivate(0);
+        for _ in 0..8 {
+            shares.charge(Nanos::ZERO, 1, COST, None);
+        }
+        shares.activate(Nanos::ZERO, 0, u64::MAX, behind);
+        shares.lead_over(1, 0)
+    };
+    // Its service before the last one is the group's clock.
+    assert_eq!(ahead_after(0), COST);
+    assert_eq!(
+        ahead_after(COST),
+        3 * COST,
+        "twice by the weight of the other"
+    );
+    assert_eq!(ahead_after(100 * COST), 8 * COST, "no more than it missed");
+}
+
+#[test]
+fn a_member_ahead_of_its_own_share_is_not_within_it() {
+    let mut shares = two_members();
+    assert!(shares.is_within(1, COST));
+    for _ in 0..2 {
+        shares.charge(Nanos::ZERO, 1, 4 * COST, None);
+    }
+    // The group is alone in its class, and ahead by its last I/O only.
+    assert!(!shares.is_within(1, 6 * COST) && shares.is_within(0, 6 * COST));
+}
