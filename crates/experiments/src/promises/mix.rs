@@ -78,6 +78,14 @@ const MIXES: &[Mix] = mixes![
     "video.toml",
     "batch-deadline.toml",
     "noisy-writer.toml",
+    "tenants.toml",
+    "latency-only.toml",
+    "nightly-export.toml",
+    "large-floors.toml",
+    "target-weights.toml",
+    "priorities.toml",
+    "bursty-limit.toml",
+    "pages.toml",
 ];
 
 /// All built-in mixes.

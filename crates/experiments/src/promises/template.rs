@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   {iops 10 % random read 8 KiB}                 rate that takes 10 % of the device: "4238 IOPS"
+//!   {iops 10 % random read 64 KiB @ 16 KiB}       the same in requests of 16 KiB: "2880 IOPS @ 16 KiB"
 //!   {bytes 20 % sequential write 1 MiB}           the same in bytes: "34187771 B/s"
 //!   {data 50 % sequential read 1 MiB for 2}       bytes which that moves in two of its spans
 //!   {time 2}                                      twice the device's unit of latency bounds
@@ -104,6 +105,16 @@ pub(super) fn value(figure: &str, device: &PromiseDevice) -> Result<String, Stri
             let size = f64::from(size);
             match (*what, more) {
                 ("iops", []) => Ok(format!("{} IOPS", (iops as u64).max(1))),
+                ("iops", ["@", norm, unit]) => {
+                    let norm_text = format!("{norm} {unit}");
+                    let norm = parse_bytes(&norm_text).ok().filter(|norm| *norm > 0);
+                    // A request of up to the size counts as one of it.
+                    let each = (size / norm.ok_or_else(unknown)? as f64).max(1.0);
+                    Ok(format!(
+                        "{} IOPS @ {norm_text}",
+                        ((iops * each) as u64).max(1)
+                    ))
+                }
                 ("bytes", []) => Ok(format!("{} B/s", (iops * size) as u64)),
                 ("data", ["for", spans]) => {
                     let spans = number(spans).ok_or_else(unknown)?;
@@ -135,6 +146,17 @@ mod tests {
         let text = "a = \"{iops 10 % random read 8 KiB}\"\nb = [{ c = \"{time 2}\" }] # {x}";
         let expanded = expand(text, nvme).expect("it is sound");
         assert_eq!(expanded, "a = \"42383 IOPS\"\nb = [{ c = \"2 ms\" }] # {x}");
+        // As many bytes as 10 % of the reads of 64 KiB; a smaller request counts as one.
+        let value = |figure| value(figure, nvme).expect("it is sound");
+        let reads = |figure| {
+            let value: String = value(figure);
+            let (number, rest) = value.split_once(' ').expect("a number");
+            (number.parse::<u64>().expect("a number"), rest.to_owned())
+        };
+        let (plain, _) = reads("iops 10 % random read 64 KiB");
+        let (sized, unit) = reads("iops 10 % random read 64 KiB @ 16 KiB");
+        assert_eq!((sized / 4, unit.as_str()), (plain, "IOPS @ 16 KiB"));
+        assert_eq!(reads("iops 10 % random read 64 KiB @ 128 KiB").0, plain);
         let data = expand("\"{data 50 % sequential read 1 MiB for 2}\"", nvme);
         let data = data.expect("it is sound").replace([' ', 'B', '"'], "");
         let data: u64 = data.parse().expect("a number of bytes");
@@ -145,6 +167,8 @@ mod tests {
             "{iops 1 % odd read 4 KiB}",
             "{iops 1 % random read 0 KiB}",
             "{iops 1 % random read 8 GiB}",
+            "{iops 1 % random read 8 KiB @ 0 KiB}",
+            "{iops 1 % random read 8 KiB @ 8}",
         ] {
             assert!(expand(&format!("\"{wrong}\""), nvme).is_err(), "{wrong}");
         }
