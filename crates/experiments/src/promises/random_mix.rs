@@ -3,6 +3,11 @@
 //!
 //! A mix has 2 to 6 kinds of VMs. Its promises add up to at most 25, 35 or 45 % of the device, and
 //! its disks to at most [`ROOM_GIB`], so that it fits every device of the catalogue.
+//!
+//! VMs are drawn with their loads and main promises first, and then further parts of their
+//! objectives ([`further`]) from random numbers of their own.
+
+mod further;
 
 use tidegate_core::random::{SplitMix64, mix};
 
@@ -28,10 +33,16 @@ pub(super) fn text(seed: u64, number: u64) -> String {
         spare_gib: ROOM_GIB - vms * DISK_GIB - if backup { BACKUP_GIB } else { 0 },
         random,
     };
-    let mut text = format!("title = \"Random mix {number} of seed {seed}\"\n");
-    for index in 0..vms {
+    let drawn = (0..vms).map(|_| {
         let kind = draft.random.pick(KINDS);
-        let vm = draft.vm(kind);
+        (kind, draft.vm(kind))
+    });
+    let mut drawn: Vec<(Kind, Vm)> = drawn.collect();
+    // A stream of its own: VMs and loads do not depend on the further parts.
+    let random = Random(SplitMix64::new(mix(mix(number).wrapping_add(seed))));
+    further::add(random, draft.promised, &mut drawn);
+    let mut text = format!("title = \"Random mix {number} of seed {seed}\"\n");
+    for (index, (kind, vm)) in drawn.iter().enumerate() {
         text += &vm.table(&format!("{}{index}", kind.name()));
     }
     if backup {
@@ -147,8 +158,42 @@ struct Vm {
     disk_gib: u64,
     /// Keys of the objective with their values.
     objective: Vec<String>,
+    /// Limit; `None`: the VM has none.
+    limit: Option<SequentialLimit>,
     /// Keys of the workload with their values.
     workload: Vec<String>,
+}
+
+/// Limit of a VM at a part of the rate of sequential I/Os.
+#[derive(Clone, Copy, Debug)]
+struct SequentialLimit {
+    /// Part of the device, in percent.
+    percent: u64,
+    /// `read` or `write`.
+    rw: &'static str,
+    /// Longest burst at three times the limit, in seconds.
+    burst_s: Option<u64>,
+}
+
+impl SequentialLimit {
+    /// Key of the limit with its value.
+    fn text(self) -> String {
+        let SequentialLimit {
+            percent,
+            rw,
+            burst_s,
+        } = self;
+        let figure = |percent| format!("\"{{bytes {percent} % sequential {rw} 1 MiB}}\"");
+        let limit = figure(percent);
+        let Some(length) = burst_s else {
+            return format!("limit = {limit}");
+        };
+        let burst = format!(
+            "{{ total = {}, length = \"{length} s\" }}",
+            figure(3 * percent)
+        );
+        format!("limit = {{ total = {limit}, burst = {burst} }}")
+    }
 }
 
 impl Vm {
@@ -159,8 +204,10 @@ impl Vm {
             text += &format!("count = {}\n", self.count);
         }
         text += &format!("disk = [{{ size = \"{} GiB\" }}]\n", self.disk_gib);
-        if !self.objective.is_empty() {
-            text += &format!("objective = {{ {} }}\n", self.objective.join(", "));
+        let limit = self.limit.map(SequentialLimit::text);
+        let objective: Vec<String> = self.objective.iter().cloned().chain(limit).collect();
+        if !objective.is_empty() {
+            text += &format!("objective = {{ {} }}\n", objective.join(", "));
         }
         text + &format!("workload = [\n  {{ {} }},\n]\n", self.workload.join(", "))
     }
@@ -215,6 +262,7 @@ impl Draft {
             count,
             disk_gib,
             objective: Vec::new(),
+            limit: None,
             workload: Vec::new(),
         };
         let weight = self.random.pick([
@@ -347,13 +395,15 @@ impl Draft {
     }
 
     /// Draws large reads or writes with many outstanding.
-    fn large(&mut self, vm: &mut Vm, rw: &str, kib: [u64; 3], depths: [u64; 3]) -> bool {
+    fn large(&mut self, vm: &mut Vm, rw: &'static str, kib: [u64; 3], depths: [u64; 3]) -> bool {
         vm.workload = workload(rw, self.random.pick(kib));
         vm.workload.push(depth(self.random.pick(depths)));
         if self.random.chance(30) {
-            let part = self.random.pick([10, 20, 30]);
-            let figure = format!("\"{{bytes {part} % sequential {rw} 1 MiB}}\"");
-            vm.objective.push(format!("limit = {figure}"));
+            vm.limit = Some(SequentialLimit {
+                percent: self.random.pick([10, 20, 30]),
+                rw,
+                burst_s: None,
+            });
         }
         true
     }
@@ -434,21 +484,42 @@ mod tests {
         digits[..end.unwrap_or(digits.len())].parse().ok()
     }
 
+    /// Parts of objectives of which each is drawn.
+    const PARTS: [&str; 12] = [
+        "target = ",
+        "weight = ",
+        "group = { name = \"red\"",
+        "group = { name = \"blue\"",
+        "latency = ",
+        "expects = { burst = ",
+        " KiB @ ",
+        "priority = \"realtime\"",
+        "priority = \"best-effort 7\"",
+        "priority = \"idle\"",
+        "burst = { total = ",
+        "[[background]]",
+    ];
+
     #[test]
     fn promises_and_disks_stay_within_their_bounds_and_every_kind_is_drawn() {
-        let mut kinds = BTreeSet::new();
+        let (mut kinds, mut parts) = (BTreeSet::new(), BTreeSet::new());
         let mut most_promised = 0.0_f64;
         for seed in 0..500 {
             let text = text(seed, 1);
             let (mut promised, mut gib, mut vms) = (0.0, 0.0, 0);
+            for part in PARTS {
+                if text.contains(part) {
+                    parts.insert(part);
+                }
+            }
             for table in text.split("\n[[").skip(1) {
                 let count = number(table, "count = ").unwrap_or(1.0);
                 gib += count * number(table, "size = \"").expect("a disk");
                 let floor = number(table, "reservation = \"{iops ")
                     .or(number(table, "reservation = \"{bytes "))
-                    .or(number(table, "target = \"{bytes "))
-                    .or(number(table, "io_size = \"{data "));
-                promised += count * floor.unwrap_or(0.0);
+                    .or(number(table, "target = \"{bytes "));
+                let transfer = number(table, "io_size = \"{data ");
+                promised += count * (floor.unwrap_or(0.0) + transfer.unwrap_or(0.0));
                 let name = table.split('"').nth(1).expect("a name");
                 kinds.insert(
                     name.trim_end_matches(|c: char| c.is_ascii_digit())
@@ -465,5 +536,6 @@ mod tests {
         }
         assert!(most_promised > 40.0, "{most_promised}");
         assert_eq!(kinds.len(), 10, "{kinds:?}");
+        assert!(parts.iter().eq(&BTreeSet::from(PARTS)), "{parts:?}");
     }
 }
