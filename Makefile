@@ -58,7 +58,7 @@ test-web: ## Test the dashboard in headless Chromium, where npm and Chromium are
 
 .PHONY: test-parquet
 test-parquet: ## Test `tidegate sweep --per-seed FILE.parquet`, which needs the feature parquet
-	@cargo test --locked --package tidegate --features parquet --lib --test suite -- sweep $(ARGS)
+	@cargo test --locked --package tidegate --package tidegate-commands --features tidegate/parquet --lib --test suite -- sweep $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: ## Test the store in etcd, and the exchange of hosts over NATS

@@ -8,5 +8,5 @@
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> std::process::ExitCode {
-    tidegate_cli::main()
+    tidegate_commands::main()
 }

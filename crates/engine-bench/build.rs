@@ -1,4 +1,4 @@
-//! Tells the command which compiler made it: `bench engine --instructions` compares counts of one
+//! Tells the package which compiler made it: `bench engine --instructions` compares counts of one
 //! compiler only.
 
 use std::env;

@@ -17,8 +17,8 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use tidegate_engine_bench::{SEED, build};
 
-use super::SEED;
 use crate::problem::Problem;
 use crate::{atomic_file, progress};
 
@@ -30,7 +30,7 @@ const RATIO_MAX: f64 = 1.02;
 const FALL_RATIO: f64 = 0.98;
 /// Maximum size of a file of counts in bytes, ten times that of all policies.
 const FILE_BYTES_MAX: u64 = 100_000;
-/// Wildcard that matches [`super::counted_turns`] under its mangled and its plain name.
+/// Wildcard that matches `tidegate_engine_bench::counted_turns` under its mangled and its plain name.
 const COUNTED: &str = "*counted_turns*";
 
 /// Build settings of the counting binary, from the build script.
@@ -52,11 +52,11 @@ impl Build {
     /// Returns the description of this binary.
     pub(crate) fn of_this_binary() -> Build {
         Build {
-            compiler: env!("TIDEGATE_RUSTC").to_owned(),
-            target: env!("TIDEGATE_TARGET").to_owned(),
-            target_features: env!("TIDEGATE_TARGET_FEATURES").to_owned(),
-            flags: env!("TIDEGATE_RUSTFLAGS").to_owned(),
-            opt_level: env!("TIDEGATE_OPT_LEVEL").to_owned(),
+            compiler: build::COMPILER.to_owned(),
+            target: build::TARGET.to_owned(),
+            target_features: build::TARGET_FEATURES.to_owned(),
+            flags: build::FLAGS.to_owned(),
+            opt_level: build::OPT_LEVEL.to_owned(),
         }
     }
 }

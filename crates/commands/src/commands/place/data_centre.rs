@@ -3,12 +3,12 @@
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
+use tidegate_engine_bench::thread_cpu;
 use tidegate_place::data_centre::{self, Decision, Observer, Report, Spec, Strategy};
 use tidegate_report::{Align, Table};
 use tidegate_units::human::{count, duration, percent};
 
 use crate::args::DataCentreArgs;
-use crate::bench::thread_cpu;
 use crate::output::Output;
 use crate::progress;
 

@@ -1,16 +1,16 @@
-//! `tidegate bench engine`: prints the measurements of [`crate::bench`].
+//! `tidegate bench engine`: prints the measurements of [`tidegate_engine_bench`].
 
 use anyhow::Result;
 use tidegate_config as config;
 use tidegate_core::policy::Policy;
+use tidegate_engine_bench::{Measured, Workload, measure, run_counted};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Table};
 use tidegate_units::human::count;
 
 use crate::args::{BenchArgs, CountedArgs, all_policies};
-use crate::bench::instructions::{self, Compared, Counts, DEPTH, Run, Verdict};
-use crate::bench::{Measured, Workload, measure, run_counted};
 use crate::commands::policy::request;
+use crate::instructions::{self, Compared, Counts, DEPTH, Run, Verdict};
 use crate::output::{Output, tell};
 use crate::problem::Problem;
 

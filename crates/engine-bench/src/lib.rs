@@ -1,11 +1,16 @@
-//! `tidegate bench engine`: CPU cost of scheduling, without a device.
+//! CPU cost of scheduling, without a device: what `tidegate bench engine` measures.
+//!
+//! A package of its own, because it must be optimised as the daemon's path of an I/O is, and other
+//! commands are built for size.
 //!
 //! All VMs keep `depth` requests waiting. Every turn takes one request through submission,
 //! dispatch, completion and reply, in virtual time. The result is the median CPU time of this
 //! thread over several runs, which other load on the machine disturbs little. The split into phases
 //! is measured separately, over as many requests at a time as the device's depth.
 
-pub(crate) mod instructions;
+#![forbid(unsafe_code)]
+
+pub mod build;
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -23,53 +28,53 @@ use tidegate_policies::policy::PolicySpec;
 
 /// Workload to measure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Workload {
+pub struct Workload {
     /// Number of VMs, all backlogged.
-    pub(crate) vms: u32,
+    pub vms: u32,
     /// Requests that each VM keeps waiting.
-    pub(crate) depth: u32,
+    pub depth: u32,
     /// Number of runs, of which the median counts.
-    pub(crate) runs: usize,
+    pub runs: usize,
     /// Requests of a run.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// True to give the device a profile and compare it, whatever the policy.
-    pub(crate) profile: bool,
+    pub profile: bool,
 }
 
 /// Result of one measurement.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Measured {
+pub struct Measured {
     /// Policy with its parameters.
-    pub(crate) policy: String,
+    pub policy: String,
     /// Number of VMs, all backlogged.
-    pub(crate) vms: u32,
+    pub vms: u32,
     /// Requests that each VM keeps waiting.
-    pub(crate) depth: u32,
+    pub depth: u32,
     /// Median CPU time in nanoseconds of submission, dispatch, completion and reply.
-    pub(crate) ns_per_request: f64,
+    pub ns_per_request: f64,
     /// Smallest and largest CPU time of the runs in nanoseconds.
-    pub(crate) ns_per_request_range: [f64; 2],
+    pub ns_per_request_range: [f64; 2],
     /// Part of it that the test loop takes, in nanoseconds: median, measured without an engine.
-    pub(crate) loop_ns: f64,
+    pub loop_ns: f64,
     /// Split of the CPU time by phase.
-    pub(crate) phases: Phases,
+    pub phases: Phases,
     /// Bytes of scheduling state of a VM, without histograms.
-    pub(crate) bytes_per_vm: usize,
+    pub bytes_per_vm: usize,
     /// Bytes of state of a waiting request.
-    pub(crate) bytes_per_request: usize,
+    pub bytes_per_request: usize,
     /// Median CPU time in nanoseconds to submit the request that wakes an idle VM.
-    pub(crate) wake_ns: f64,
+    pub wake_ns: f64,
 }
 
 /// Nanoseconds per request by phase.
 #[derive(Clone, Copy, Default, Debug, Serialize)]
-pub(crate) struct Phases {
+pub struct Phases {
     /// Completion and reply.
-    pub(crate) complete_ns: f64,
+    pub complete_ns: f64,
     /// Submission of the next request.
-    pub(crate) submit_ns: f64,
+    pub submit_ns: f64,
     /// Dispatch of the next I/O.
-    pub(crate) dispatch_ns: f64,
+    pub dispatch_ns: f64,
 }
 
 /// Time of an I/O of the simulated device, which does a million IOPS; reservations take half.
@@ -78,13 +83,13 @@ const DEVICE_IOPS: u64 = 1_000_000;
 const DEVICE_DEPTH: u32 = 32;
 const DISK: u64 = 1 << 40;
 /// Seed of random addresses.
-const SEED: u64 = 1;
+pub const SEED: u64 = 1;
 
 /// Measures one policy under one workload.
 ///
 /// # Errors
 /// If the workload does not fit the engine's bounds.
-pub(crate) fn measure(
+pub fn measure(
     name: &str,
     policy: &PolicySpec,
     workload: Workload,
@@ -124,7 +129,7 @@ pub(crate) fn measure(
 ///
 /// # Errors
 /// If the workload does not fit the engine's bounds.
-pub(crate) fn run_counted(policy: &PolicySpec, workload: Workload) -> Result<u64, EngineError> {
+pub fn run_counted(policy: &PolicySpec, workload: Workload) -> Result<u64, EngineError> {
     let mut world = World::new(policy, workload)?;
     world.fill();
     // Warm-up, as in `measure`.
@@ -136,7 +141,8 @@ pub(crate) fn run_counted(policy: &PolicySpec, workload: Workload) -> Result<u64
     Ok(answered)
 }
 
-/// Runs the loop that callgrind counts. [`instructions`] passes this function's name to callgrind.
+/// Runs the loop that callgrind counts. `tidegate bench engine --instructions` passes this function's name to
+/// callgrind.
 #[inline(never)]
 fn counted_turns(world: &mut World, requests: u64) {
     // Prevents a specialised copy of this function for its only caller.
@@ -392,7 +398,7 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 /// Returns the CPU time of this thread in nanoseconds.
-pub(crate) fn thread_cpu() -> u64 {
+pub fn thread_cpu() -> u64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

@@ -1,10 +1,9 @@
-//! Implementation of the `tidegate` command: parses arguments, runs a command, reports errors.
+//! Commands of the program `tidegate`: parses arguments, runs a command, reports errors.
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod atomic_file;
-mod bench;
 mod client;
 mod commands;
 mod completion;
@@ -14,6 +13,7 @@ mod file_kind;
 mod guest;
 mod host;
 mod html_report;
+mod instructions;
 mod log;
 mod objective_line;
 mod output;
