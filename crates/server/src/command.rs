@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backing::{Disk, Found, Tail};
 use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
-use crate::frontend::{Opening, Volume, nbd};
+use crate::frontend::{Opening, Volume, nbd, vhost_user};
 use crate::recording::{Begun, Producer};
 use crate::transfer::{PersistedTransfers, TransferOrder};
 
@@ -328,7 +328,7 @@ pub enum HandOverStep {
     /// and lets I/O in flight end.
     Begin {
         /// Channel for the connections, closed once nothing is left here.
-        handed: mpsc::UnboundedSender<HandedConnection>,
+        handed: mpsc::UnboundedSender<HandedOver>,
     },
     /// Returns what is used up of limits.
     ExportLimitUse {
@@ -430,9 +430,21 @@ pub struct NewConnection {
     pub permit: ConnectionPermit,
 }
 
+/// Connection of any protocol that was taken out of a loop.
+#[derive(Debug)]
+pub enum HandedOver {
+    /// NBD connection.
+    Connection(HandedConnection),
+    /// Device of a front-end of vhost-user, whose session rests.
+    Session(HandedSession),
+}
+
+/// Device of a session that was taken out of a loop.
+pub type HandedSession = HandedConnection<vhost_user::Handed>;
+
 /// Connection that was taken out of a loop, to be handed over to another daemon.
 #[derive(Debug)]
-pub struct HandedConnection {
+pub struct HandedConnection<H = nbd::Handed> {
     /// Export name of its disk.
     pub disk: String,
     /// Serial number of the disk, as in its [`Volume`].
@@ -442,14 +454,27 @@ pub struct HandedConnection {
     /// Permit for the connection among those of its VM.
     pub permit: ConnectionPermit,
     /// State of the connection.
-    pub handed: nbd::Handed,
+    pub handed: H,
 }
 
-impl HandedConnection {
+impl HandedConnection<()> {
+    /// Returns the connection with the state of its protocol.
+    pub(crate) fn with<H>(self, handed: H) -> HandedConnection<H> {
+        HandedConnection {
+            disk: self.disk,
+            serial: self.serial,
+            peer: self.peer,
+            permit: self.permit,
+            handed,
+        }
+    }
+}
+
+impl<H: Into<Opening>> HandedConnection<H> {
     /// Returns the connection on its way to a loop. All replies were sent before.
     pub fn reopen(self) -> NewConnection {
         NewConnection {
-            opening: Opening::Nbd(self.handed.reopen()),
+            opening: self.handed.into(),
             serial: self.serial,
             disk: self.disk,
             peer: self.peer,

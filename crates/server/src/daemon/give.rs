@@ -16,9 +16,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::handed_connections::Paused;
 use super::handle::DaemonHandle;
 use super::persistence::words_of;
-use super::{Stopped, disk_limits, hand_over_disks, handed_connections, snapshots, succession};
+use super::{Stopped, disk_limits, hand_over_disks, handed_sessions, snapshots, succession};
 use crate::backing::{Activation, ActivationState, LockedFile};
 use crate::command::{Command, DeviceSnapshot, HandOverStep, HandedConnection};
 use crate::config;
@@ -27,9 +28,8 @@ use crate::ownership::Ownership;
 use crate::ring::sys;
 use crate::service_manager::{self, Supervisor};
 use crate::takeover::{
-    Channel, ClientPlan, ConnectionState, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline,
-    LimitGroupPlan, Message, Plan, PolicyPlan, Service, SocketPlan, State, TakeoverError, VmPlan,
-    other_format,
+    Channel, ClientPlan, DiskPlan, DiskSummary, FORMAT, Hello, Lifeline, LimitGroupPlan, Message,
+    Plan, PolicyPlan, Service, SocketPlan, State, TakeoverError, VmPlan, other_format,
 };
 use crate::tls::TlsThreads;
 
@@ -72,11 +72,12 @@ pub(super) struct Offer {
     pub(super) supervisor: Option<Supervisor>,
 }
 
-/// Connections that were sent off, and the channels of those that may follow.
-#[derive(Default)]
-struct Paused {
-    connections: Vec<HandedConnection>,
-    channels: Vec<mpsc::UnboundedReceiver<HandedConnection>>,
+/// Daemon that takes over.
+#[derive(Clone, Copy)]
+struct Taker {
+    pid: i32,
+    /// True if it goes on with sessions of vhost-user front-ends.
+    sessions: bool,
 }
 
 /// Side of the running daemon.
@@ -166,7 +167,9 @@ impl Giver {
         // may go on.
         let sockets = self.sockets();
         sockets.iter().for_each(|bound| bound.give_up());
-        let given = unless_panicked(|| self.give_frozen(&mut channel, pid));
+        let sessions = hello.sessions;
+        let taker = Taker { pid, sessions };
+        let given = unless_panicked(|| self.give_frozen(&mut channel, taker));
         if given.is_err() && !self.handle.shared().outcome.is_handed_over() {
             sockets.iter().for_each(|bound| bound.take_back());
             if let Some(store) = self.handle.shared().persistence.store() {
@@ -381,10 +384,10 @@ impl Giver {
         Ok(clients)
     }
 
-    fn give_frozen(&self, channel: &mut Channel, pid: i32) -> Result<(), TakeoverError> {
+    fn give_frozen(&self, channel: &mut Channel, taker: Taker) -> Result<(), TakeoverError> {
         let line = Handle::current().block_on(self.lifeline());
         let mut line = line.inspect_err(|error| channel.refuse(error))?;
-        let given = self.give_by_plan(channel, &line, pid);
+        let given = self.give_by_plan(channel, &line, taker);
         given.map_err(|(error, paused)| {
             // A word that the new daemon does not get, or does not ask for in time: it must not go
             // on with what it has, which may change from now on, if this daemon ends later.
@@ -407,15 +410,18 @@ impl Giver {
         &self,
         channel: &mut Channel,
         line: &Lifeline,
-        pid: i32,
+        taker: Taker,
     ) -> Result<(), (TakeoverError, Option<(Paused, Instant)>)> {
         let disks = unless_panicked(|| self.prepare(channel, line)).map_err(|it| (it, None))?;
         let stopped = unless_panicked(|| Handle::current().block_on(self.stop_accepting(channel)));
         // Also after a panic clients are to be accepted again.
         stopped.map_err(|error| (error, Some((Paused::default(), Instant::now()))))?;
+        let mut paused = Paused::default();
+        if taker.sessions {
+            paused.resting = handed_sessions::rest(&self.offer.vhost_user);
+        }
         let began = Instant::now();
         let paused_at = crate::ring::clock().0;
-        let mut paused = Paused::default();
         let given = unless_panicked(|| self.give_paused(channel, &mut paused, paused_at, &disks));
         let outcome = &self.handle.shared().outcome;
         // The new daemon goes on if it has the last word, whatever has panicked after that.
@@ -431,7 +437,7 @@ impl Giver {
         });
         // First, so that the main task does not take the end of the loops for a failure.
         let _ = self.requests.send(Request::HandedOver);
-        let connections = paused.connections.len();
+        let (pid, connections) = (taker.pid, paused.len());
         let pause_ms = began.elapsed().as_millis() as u64;
         tracing::info!(pid, connections, pause_ms, "handed over");
         let give_up = || Command::HandOver(HandOverStep::GiveUpDisks);
@@ -489,7 +495,7 @@ impl Giver {
         }
         self.send_state(channel, paused, paused_at)?;
         channel.expect(&Message::Taken)?;
-        let last_word = || self.say_last_word(channel, &activations);
+        let last_word = || self.say_last_word(channel, &activations, paused);
         let given = self.handle.shared().outcome.hand_over(last_word);
         given.unwrap_or_else(|| Err(refused("the daemon is stopping")))?;
         // Until the process ends no front-end makes a disk another host's.
@@ -502,8 +508,10 @@ impl Giver {
         &self,
         channel: &mut Channel,
         activations: &[(String, Arc<Activation>)],
+        paused: &Paused,
     ) -> Result<(), TakeoverError> {
-        let locks = || activations.iter().map(|(_, it)| it.ownership());
+        let of_disks = || activations.iter().map(|(_, it)| it.ownership());
+        let locks = || of_disks().chain(paused.locks());
         // Before the word: from then on nothing here may release a lock.
         locks().for_each(Ownership::give_up);
         // From then on the service's notifications are the new daemon's.
@@ -568,18 +576,7 @@ impl Giver {
             sent.map_err(|error| refused(error.to_string()))?;
             paused.channels.push(receiver);
         }
-        let Paused {
-            connections,
-            channels,
-        } = paused;
-        let all = async {
-            for channel in channels {
-                while let Some(one) = channel.recv().await {
-                    connections.push(one);
-                }
-            }
-        };
-        let ended = timeout(IO_TIMEOUT, all).await;
+        let ended = timeout(IO_TIMEOUT, paused.receive()).await;
         ended.map_err(|_| {
             TakeoverError::refused(
                 format!("I/O in flight has not ended within {IO_TIMEOUT:?}"),
@@ -591,42 +588,19 @@ impl Giver {
     fn send_state(
         &self,
         channel: &mut Channel,
-        paused: &Paused,
+        paused: &mut Paused,
         paused_at: u64,
     ) -> Result<(), TakeoverError> {
         let states = async { timeout(STEP_TIMEOUT, snapshots::states(self.handle.shared())).await };
         let devices = Handle::current().block_on(states);
         let devices = devices.map_err(|_| refused("a device hangs"))?;
         let devices = devices.map_err(|error| refused(error.to_string()))?;
-        let connections = paused.connections.iter().enumerate();
-        let connections = connections.map(|(at, one)| {
-            let state = &one.handed.state;
-            ConnectionState {
-                export: one.disk.clone(),
-                peer: one.peer.clone(),
-                descriptor: at as u32,
-                size: state.size,
-                skip: state.skip,
-                block_min: state.block_min,
-                payload_max: state.payload_max,
-                flags: state.flags,
-                structured_replies: state.style == tidegate_nbd::ReplyStyle::Structured,
-                context: one.handed.allocation_context,
-                input: one.handed.input.len() as u64,
-                unsent: one.handed.unsent.len() as u64,
-            }
-        });
         let state = State {
             paused_at,
-            connections: connections.collect(),
             devices,
+            ..State::default()
         };
-        let handed = || paused.connections.iter().map(|one| &one.handed);
-        let bytes: Vec<&[u8]> = handed()
-            .flat_map(|handed| [&handed.input[..], &handed.unsent[..]])
-            .collect();
-        let descriptors: Vec<_> = handed().map(|handed| handed.fd.as_fd()).collect();
-        Ok(channel.send_with(&Message::State(state), &bytes, &descriptors)?)
+        Ok(paused.send(channel, state)?)
     }
 
     /// Goes on with the connections, and with those that come to rest later. Must be called within
@@ -634,21 +608,7 @@ impl Giver {
     fn take_back(&self, paused: Paused) {
         let resume = || Command::HandOver(HandOverStep::Resume);
         self.handle.devices().send_all(resume);
-        let Paused {
-            connections,
-            channels,
-        } = paused;
-        for one in connections {
-            handed_connections::add(self.handle.shared(), one);
-        }
-        for mut channel in channels {
-            let shared = self.handle.shared().clone();
-            tokio::spawn(async move {
-                while let Some(one) = channel.recv().await {
-                    handed_connections::add(&shared, one);
-                }
-            });
-        }
+        paused.take_back(self.handle.shared());
         let _ = self.requests.send(Request::Accept);
     }
 }

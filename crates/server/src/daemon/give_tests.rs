@@ -3,12 +3,12 @@
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::backing::ActivationState;
 use crate::command::DiskSnapshot;
-use crate::common::vhost_guest::{ALL, FLUSH_REQUEST, Guest, listen};
+use crate::common::vhost_guest::{ALL, FLUSH_REQUEST, Guest, OUT, listen};
 use crate::common::vhost_log::migrate_away;
 use crate::common::{Server, single, wait};
 use crate::config::DeviceKind;
@@ -33,6 +33,15 @@ struct Taken {
 impl Taken {
     /// Begins a takeover, up to the plan.
     fn begin(faults: impl FnMut(Call) -> Fault + Send + 'static) -> Taken {
+        Taken::begin_as(&Hello::own(), Guest::start, faults)
+    }
+
+    /// Begins a takeover by a daemon of these versions from one with such a guest.
+    fn begin_as(
+        hello: &Hello,
+        start: fn(&Path, u64, usize) -> Guest,
+        faults: impl FnMut(Call) -> Fault + Send + 'static,
+    ) -> Taken {
         // On a file system whose flushes are calls.
         let here = std::env::current_exe().unwrap();
         let dir = tempfile::tempdir_in(here.parent().unwrap()).unwrap();
@@ -44,11 +53,11 @@ impl Taken {
         listen(&mut config, dir.path());
         let offer = dir.path().join("takeover.sock");
         let server = Server::start_offering(config, &offer);
-        let mut guest = Guest::start(&dir.path().join("disk.vhost"), ALL, 1);
+        let mut guest = start(&dir.path().join("disk.vhost"), ALL, 1);
         guest.write(0, &[7; 4096]);
         let mut channel = Channel::new(UnixStream::connect(&offer).unwrap()).unwrap();
         channel.allow(STEP_TIMEOUT).unwrap();
-        channel.send(&Message::Hello(Hello::own())).unwrap();
+        channel.send(&Message::Hello(hello.clone())).unwrap();
         assert_eq!(channel.receive().unwrap().0, Message::Hello(Hello::own()));
         let (Message::Plan(plan), mut files) = channel.receive().unwrap() else {
             panic!("the plan is next");
@@ -190,5 +199,77 @@ fn a_daemon_that_goes_on_before_the_pause_says_so_in_the_pipe() {
         drop(std::mem::replace(&mut taken.channel, closed));
         assert!(taken.lifeline.went_on(), "waits for the byte");
         assert!(taken.is_locked());
+    }
+}
+
+/// Submits writes of these bytes to the first sectors, without a wait for their answers.
+fn submit(guest: &mut Guest, byte: u8) {
+    for n in 0..8 {
+        guest.submit(0, OUT, n * 8, &[byte; 4096]);
+    }
+    guest.kick(0, 8);
+}
+
+#[test]
+fn a_session_goes_on_here_unless_the_new_daemon_has_the_last_word() {
+    for refuses in [false, true] {
+        let start = Guest::start_recorded;
+        let mut taken = Taken::begin_as(&Hello::own(), start, |_| Fault::None);
+        taken.prepare();
+        submit(&mut taken.guest, 3);
+        let (Message::State(state), mut files) = taken.ask(&Message::Pause) else {
+            panic!("the state is next");
+        };
+        let [plan] = &state.sessions[..] else {
+            panic!("one session: {state:?}");
+        };
+        assert_eq!(plan.export, "disk");
+        assert!(plan.session.guest_has_run && plan.session.queues[0].is_started);
+        let session = plan.session.clone();
+        session.try_map(|number| files.descriptor(number)).unwrap();
+        // Taken by no one until the session goes on.
+        submit(&mut taken.guest, 4);
+        let ended = match refuses {
+            true => taken.refused(&Message::Prepare),
+            false => {
+                let closed = Channel::new(UnixStream::pair().unwrap().0).unwrap();
+                drop(std::mem::replace(&mut taken.channel, closed));
+                "closed".to_owned()
+            }
+        };
+        while taken.guest.in_flight(0) > 0 {
+            let answers = taken.guest.answers(0);
+            assert!(answers.iter().all(|answer| answer.status == 0), "{ended}");
+        }
+        assert_eq!(taken.guest.read(0, 8 * 4096), [4; 8 * 4096]);
+        // By the connection that it had.
+        let base = taken.guest.stop_queue(0);
+        taken.guest.restart_at(0, base);
+        assert_eq!(taken.guest.read(0, 512), [4; 512]);
+        taken.guest.leave();
+    }
+}
+
+#[test]
+fn front_ends_are_closed_for_a_daemon_that_cannot_go_on_with_them_or_without_a_record() {
+    let older = Hello {
+        sessions: false,
+        ..Hello::own()
+    };
+    let starts = [
+        (
+            older,
+            Guest::start_recorded as fn(&Path, u64, usize) -> Guest,
+        ),
+        (Hello::own(), Guest::start),
+    ];
+    for (hello, start) in starts {
+        let mut taken = Taken::begin_as(&hello, start, |_| Fault::None);
+        taken.prepare();
+        let (Message::State(state), _) = taken.ask(&Message::Pause) else {
+            panic!("the state is next");
+        };
+        assert_eq!(state.sessions, []);
+        assert!(taken.guest.is_cut_off());
     }
 }

@@ -46,6 +46,7 @@ mod file_changes;
 mod give;
 mod hand_over_disks;
 mod handed_connections;
+mod handed_sessions;
 mod handle;
 mod learnt_vm_state;
 mod opening;
@@ -287,7 +288,7 @@ impl Daemon {
     ) -> Result<(), TakeoverError> {
         let taken = self.taken.take().unwrap_or_default();
         taken.apply(&self.handle).await?;
-        let (taken, taking) = taken::take(&self.handle, taken, taking).await?;
+        let (taken, taking) = taken::take((&self.handle, &self.vhost_user), taken, taking).await?;
         tokio::spawn(taken.finish(self.handle.clone(), taking, done));
         Ok(())
     }

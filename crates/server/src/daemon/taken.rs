@@ -10,6 +10,7 @@ use tidegate_core::time::Nanos;
 use tokio::task::spawn_blocking;
 
 use super::disk_limits::DiskLimits;
+use super::handed_sessions::Resumed;
 use super::handle::DaemonHandle;
 use super::recordings::DeviceRecordings;
 use super::served_vms::{ServedVms, unreadable};
@@ -20,7 +21,7 @@ use crate::backing::memory;
 use crate::command::{Command, HandOverStep, HandedConnection, LearntDeviceState};
 use crate::config::{self, Config, VmConfig};
 use crate::frontend::nbd;
-use crate::listener::InheritedSockets;
+use crate::listener::{InheritedSockets, VhostUserListener};
 use crate::ownership::Ownership;
 use crate::ring::clock;
 use crate::store::Store;
@@ -293,11 +294,11 @@ fn refused(what: String) -> TakeoverError {
 /// # Errors
 /// If the running daemon goes on, or has ended and something of it is another process's.
 pub(super) async fn take(
-    handle: &DaemonHandle,
+    (handle, listeners): (&DaemonHandle, &[Arc<VhostUserListener>]),
     taken: Taken,
     mut taking: Taking,
 ) -> Result<(Taken, Taking), TakeoverError> {
-    let shared = handle.shared().clone();
+    let (shared, listeners) = (handle.shared().clone(), listeners.to_vec());
     let runtime = tokio::runtime::Handle::current();
     let taken = spawn_blocking(move || {
         let own = hand_over_disks::summaries(&shared);
@@ -316,15 +317,23 @@ pub(super) async fn take(
             .map_err(refused);
         let checked = checked.inspect_err(|error| taking.refuse(error));
         let connections = checked?;
+        let open = |plan| Resumed::open(&shared, plan, &mut parts, taken.ownership.clone());
+        let sessions = (state.sessions.into_iter().map(open)).collect::<Result<Vec<_>, _>>();
+        let sessions = sessions
+            .map_err(refused)
+            .inspect_err(|error| taking.refuse(error))?;
         for device in &state.devices {
             import(&shared, device);
         }
         taking.commit()?;
         taken.own(&shared)?;
-        let (pid, count) = (taking.pid, connections.len());
+        let (pid, count) = (taking.pid, connections.len() + sessions.len());
         for connection in connections {
             handed_connections::add(&shared, connection);
         }
+        sessions
+            .into_iter()
+            .for_each(|session| session.begin(&listeners));
         let pause_ms = clock().0.saturating_sub(state.paused_at) / 1_000_000;
         tracing::info!(pid, connections = count, pause_ms, "taken over");
         Ok((taken, taking))

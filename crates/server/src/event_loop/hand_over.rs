@@ -10,14 +10,14 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Loop, Phase, limit_use, respond};
-use crate::command::{HandOverStep, HandedConnection, NewConnection};
+use crate::command::{HandOverStep, HandedOver, NewConnection};
 use crate::ring::FileId;
 
 /// Hand-over that is under way in a loop.
 #[derive(Debug, Default)]
 pub(super) struct HandOver {
     /// Channel of the connections; closed once all were sent and nothing is in flight.
-    handed: Option<mpsc::UnboundedSender<HandedConnection>>,
+    handed: Option<mpsc::UnboundedSender<HandedOver>>,
     /// File that is in the table of the ring until its last I/O has ended.
     kept: Option<FileId>,
     /// Answered once no connection over TLS is left.
@@ -95,7 +95,7 @@ pub(super) fn add_connection(event_loop: &mut Loop, new: NewConnection) {
 }
 
 /// Begins to hand the connections over.
-fn begin(event_loop: &mut Loop, handed: mpsc::UnboundedSender<HandedConnection>) {
+fn begin(event_loop: &mut Loop, handed: mpsc::UnboundedSender<HandedOver>) {
     if event_loop.phase != Phase::Running {
         // The channel is closed: a loop that ends has nothing to hand over.
         return;

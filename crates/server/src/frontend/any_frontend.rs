@@ -54,6 +54,18 @@ macro_rules! call {
 /// Maximum bytes of the loop's plumbing pool that a connection uses, over all protocols.
 pub(crate) const PLUMBING: usize = nbd::Connection::PLUMBING;
 
+impl From<nbd::Handed> for Opening {
+    fn from(handed: nbd::Handed) -> Opening {
+        Opening::Nbd(handed.reopen())
+    }
+}
+
+impl From<vhost_user::Handed> for Opening {
+    fn from(handed: vhost_user::Handed) -> Opening {
+        Opening::VhostUser(handed.reopen())
+    }
+}
+
 impl Opening {
     /// Returns the kind of memory that the connection's payloads use.
     pub(crate) fn memory(&self) -> PayloadMemory {

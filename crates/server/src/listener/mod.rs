@@ -16,6 +16,7 @@
 
 mod disk_user;
 mod export_list;
+mod front_end;
 mod half_open;
 mod inherited;
 mod own_socket;
@@ -40,6 +41,7 @@ use crate::log_limit;
 use crate::tls::{Access, ListenerTls};
 
 pub use export_list::{ExportCatalogue, ExportEntry, ExportList};
+pub(crate) use front_end::FrontEnd;
 pub(crate) use half_open::{Entry, HalfOpen};
 pub use half_open::{
     HALF_OPEN_CONTROL_MAX, HALF_OPEN_MAX, HALF_OPEN_METRICS_MAX, HALF_OPEN_PER_PEER,

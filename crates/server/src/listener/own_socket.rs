@@ -10,8 +10,9 @@ use std::sync::Arc;
 use tokio::net;
 
 use super::ExportList;
+use super::front_end::{Place, begin_session};
 use super::socket::{BindError, Bound, FileOwner, Peer, Stream};
-use super::vhost_user::{Place, Socket, accept_front_ends, begin_session};
+use super::vhost_user::{Socket, accept_front_ends};
 use crate::ring::sys::{self, Inherited};
 
 /// File mode of a socket that the program makes.
@@ -113,7 +114,7 @@ async fn serve_one(stream: net::UnixStream, disk: &str, list: &ExportList) -> Re
     let peer = Peer::of(&stream);
     let place = Arc::new(Place::default());
     let taken = place.take().await.expect("a new place is free");
-    begin_session(Stream::Unix(stream), peer, disk, list, taken)?;
+    begin_session(Stream::Unix(stream), &peer, disk, list, taken)?;
     place.freed().await;
     Ok(())
 }

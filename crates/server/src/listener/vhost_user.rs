@@ -5,27 +5,19 @@
 //! one waits for a while and is then refused.
 
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use super::disk_user::DiskUser;
-use super::socket::{BindError, Bound, FileOwner, Peer, Stream};
+use super::front_end::{FrontEnd, Place, begin_session};
+use super::inherited::key_of_path;
+use super::socket::{BindError, Bound, FileOwner};
 use super::{ACCEPT_RETRY_DELAY, ExportList, InheritedSockets, Listener};
 use crate::config::{SocketOwner, SocketTemplate};
-use crate::frontend::Opening;
-use crate::frontend::vhost_user::{ConfigNotices, Session};
+use crate::frontend::vhost_user::Summons;
 use crate::log_limit;
-use crate::sandbox::{self, ThreadKind};
-
-/// Time for which a front-end waits for the one before it to be gone.
-const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listener of vhost-user, with its sockets.
 #[derive(Debug)]
@@ -35,6 +27,8 @@ pub struct VhostUserListener {
     owner: FileOwner,
     list: ExportList,
     sockets: Mutex<BTreeMap<PathBuf, Socket>>,
+    /// Places of front-ends of another daemon, at paths that have no socket yet.
+    reserved: Mutex<BTreeMap<PathBuf, Arc<Place>>>,
 }
 
 /// Socket of one disk.
@@ -65,6 +59,7 @@ impl VhostUserListener {
             owner,
             list,
             sockets: Mutex::default(),
+            reserved: Mutex::default(),
         })
     }
 
@@ -80,6 +75,51 @@ impl VhostUserListener {
             .values()
             .map(|socket| socket.bound.clone())
             .collect()
+    }
+
+    /// Asks the sessions of all front-ends to rest, and returns the means to wait for that.
+    pub(crate) fn rest(&self) -> Vec<Summons> {
+        let mut all = Vec::new();
+        for socket in self.lock().values() {
+            if let Some(summons) = socket.place.summons() {
+                summons.ask_to_rest(socket.bound.identity().0);
+                all.push(summons);
+            }
+        }
+        all
+    }
+
+    /// Begins the session of a front-end that another daemon has served at the socket with this
+    /// key. It has the place of that socket, if one of `listeners` has it still.
+    ///
+    /// # Errors
+    /// If the session's thread cannot be started.
+    pub(crate) fn begin_handed(
+        listeners: &[Arc<VhostUserListener>],
+        key: &str,
+        front_end: FrontEnd,
+    ) -> Result<(), String> {
+        let place = listeners.iter().find_map(|listener| listener.place(key));
+        let taken = place.and_then(|place| place.take_now());
+        let taken = taken.or_else(|| Arc::<Place>::default().take_now());
+        front_end.begin(taken.expect("a new place is free"))
+    }
+
+    /// Returns the place of the socket with a key, also if it is yet to be made.
+    fn place(&self, key: &str) -> Option<Arc<Place>> {
+        let sockets = self.lock();
+        if let Some(socket) = sockets.values().find(|it| it.bound.identity().0 == key) {
+            return Some(socket.place.clone());
+        }
+        drop(sockets);
+        let mut paths = self.wanted().into_keys();
+        let path = paths.find(|path| key_of_path(path) == key)?;
+        Some(self.reserved().entry(path).or_default().clone())
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<Place>>> {
+        // Changed by single calls.
+        (self.reserved.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Binds the sockets of the disks that there are now, unless another daemon has them.
@@ -170,7 +210,10 @@ impl VhostUserListener {
         }
         match Bound::unix(path, self.mode, self.owner) {
             Ok(bound) => {
-                let socket = Socket::new(bound, disk);
+                let mut socket = Socket::new(bound, disk);
+                if let Some(place) = self.reserved().remove(path) {
+                    socket.place = place;
+                }
                 sockets.insert(path.clone(), socket.clone());
                 Some(socket)
             }
@@ -189,60 +232,6 @@ impl Socket {
             disk,
             place: Arc::default(),
         }
-    }
-}
-
-/// Place of the one front-end that a socket serves.
-#[derive(Default, Debug)]
-pub(super) struct Place {
-    taken: AtomicBool,
-    /// Notices to the front-end that has the place.
-    notices: Mutex<Option<Arc<ConfigNotices>>>,
-    /// Notified when the place is free again.
-    freed: Notify,
-}
-
-impl Place {
-    /// Waits until the place is free and takes it; `None` if it stays taken. A front-end that has
-    /// just gone has it until its I/O in flight has ended, and its guest's next one may come
-    /// before that.
-    pub(super) async fn take(self: &Arc<Place>) -> Option<Taken> {
-        let free = async {
-            while self.taken.swap(true, Ordering::Acquire) {
-                self.freed.notified().await;
-            }
-        };
-        timeout(PLACE_TIMEOUT, free).await.ok()?;
-        Some(Taken(self.clone()))
-    }
-
-    fn notices(&self) -> MutexGuard<'_, Option<Arc<ConfigNotices>>> {
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notifies the front-end that has the place, if it knows another size.
-    fn size_is(&self, size: u64) {
-        if let Some(notices) = &*self.notices() {
-            notices.size_is(size);
-        }
-    }
-
-    /// Waits until the place is free, and leaves it so.
-    pub(super) async fn freed(&self) {
-        while self.taken.load(Ordering::Acquire) {
-            self.freed.notified().await;
-        }
-    }
-}
-
-/// Place that is taken; free again when dropped.
-pub(super) struct Taken(Arc<Place>);
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        *self.0.notices() = None;
-        self.0.taken.store(false, Ordering::Release);
-        self.0.freed.notify_one();
     }
 }
 
@@ -265,7 +254,7 @@ pub(super) async fn accept_front_ends(socket: Socket, list: ExportList) {
             }
         };
         let begun = match place.take().await {
-            Some(taken) => begin_session(stream, peer, &disk, &list, taken),
+            Some(taken) => begin_session(stream, &peer, &disk, &list, taken),
             None => {
                 let why = "another front-end is connected, or its requests have not ended";
                 Err(why.to_owned())
@@ -277,49 +266,4 @@ pub(super) async fn accept_front_ends(socket: Socket, list: ExportList) {
             tracing::warn!(export = %disk, %peer, "front-end refused: {why}");
         }
     }
-}
-
-/// Hands a front-end to the event loop of its disk and starts its thread.
-pub(super) fn begin_session(
-    stream: Stream,
-    peer: Peer,
-    disk: &str,
-    list: &ExportList,
-    taken: Taken,
-) -> Result<(), String> {
-    let entry = list.find(disk).ok_or("the disk was removed")?;
-    let permit = entry.connections.admit().map_err(|why| why.to_string())?;
-    let failed = |error: std::io::Error| error.to_string();
-    let socket = UnixStream::from(stream.into_fd().map_err(failed)?);
-    let (name, list) = (disk.to_owned(), list.clone());
-    let is_confined = list.confines_sessions();
-    let current = Box::new(move || list.find(&name).map(|entry| entry.volume));
-    let limits = entry.connections.resources();
-    let session = Session::new(socket, entry.volume.clone(), current, limits);
-    let (mut session, opening) = session.map_err(failed)?;
-    if let Some(activation) = &entry.volume.activation {
-        let (handle, assistant) = (entry.handle.clone(), session.assistant());
-        let user = DiskUser::new(&entry.volume, activation.clone(), handle, assistant);
-        session.set_user(Box::new(user));
-    }
-    *taken.0.notices() = Some(session.notices());
-    let name = disk.to_owned();
-    let thread = std::thread::Builder::new().name("vhost-user".to_owned());
-    let run = move || {
-        if is_confined {
-            sandbox::confine(ThreadKind::VhostUser);
-        }
-        session.run(|reason| {
-            if let Some(why) = reason
-                && log_limit::CUT_OFF.allows(Instant::now())
-            {
-                tracing::warn!(export = %name, %peer, "front-end cut off: {why}");
-            }
-        });
-        // Only now: guest memory has been unmapped.
-        drop(taken);
-    };
-    entry.hand_over(Opening::VhostUser(opening), peer.to_string(), permit);
-    // Without the thread, the session is dropped, and its connection ends.
-    thread.spawn(run).map(drop).map_err(failed)
 }

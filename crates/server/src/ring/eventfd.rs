@@ -1,7 +1,7 @@
 //! Eventfd by which another thread wakes a loop that waits in its ring.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Waker of one event loop.
 #[derive(Debug)]
@@ -40,5 +40,18 @@ impl Wake {
         // SAFETY: reads eight bytes that are ours. It would block only after 2^64 - 1 wakes without
         // a read.
         unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Forgets all wakes so far; blocks until there is one.
+    pub fn take(&self) {
+        let mut count = [0; 8];
+        // SAFETY: writes eight bytes that are ours.
+        unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

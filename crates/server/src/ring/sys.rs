@@ -19,7 +19,7 @@ mod unix_sockets;
 pub use accounts::{group_id, overflow_user, own_user, user_id};
 pub use descriptors::{
     DESCRIPTORS_MAX, has_ended, is_hung_up, is_writable, peer_process, process,
-    receive_descriptors, send_datagram, send_descriptors, send_some,
+    receive_descriptors, replace, send_datagram, send_descriptors, send_some, wait_for_either,
 };
 pub use unix_sockets::{is_listened_on, open_reference, peer_groups};
 

@@ -86,6 +86,10 @@ const OF_SESSIONS: &[libc::c_long] = &[
     libc::SYS_recvmsg,
     libc::SYS_sendmsg,
     libc::SYS_getpeername,
+    // The wait for a message, or for a hand-over.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_ppoll,
     // With an empty path; a path tells that a file exists, and no more.
     libc::SYS_fstat,
     libc::SYS_statx,

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tidegate_nbd::{ReplyStyle, TransmissionState};
 
 use super::limit_state::LimitState;
+use crate::frontend::vhost_user::SessionState;
 use crate::membership::HandedMembership;
 
 /// Version of the hand-over. Both daemons must have the same.
@@ -70,6 +71,10 @@ pub(crate) struct Hello {
     /// not compare it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) config: Option<String>,
+    /// True if the sender goes on with sessions of vhost-user front-ends. Earlier builds do not,
+    /// and do not send it: front-ends are closed for them.
+    #[serde(default)]
+    pub(crate) sessions: bool,
 }
 
 /// Service of systemd.
@@ -88,6 +93,7 @@ impl Hello {
             build: env!("CARGO_PKG_VERSION").to_owned(),
             service: None,
             config: None,
+            sessions: true,
         }
     }
 
@@ -219,6 +225,18 @@ pub(crate) struct State {
     pub(crate) paused_at: u64,
     pub(crate) devices: Vec<DeviceState>,
     pub(crate) connections: Vec<ConnectionState>,
+    /// Sessions of vhost-user front-ends, whose files follow those of connections. Absent in a
+    /// state of earlier builds, which close front-ends.
+    #[serde(default)]
+    pub(crate) sessions: Vec<SessionPlan>,
+}
+
+/// Session of a vhost-user front-end that rests. Files are descriptors by their numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SessionPlan {
+    pub(crate) export: String,
+    pub(crate) peer: String,
+    pub(crate) session: SessionState<u32>,
 }
 
 /// Learnt states of a device and its VMs.

@@ -33,7 +33,7 @@ pub(crate) use lifeline::{Lifeline, LifelineEnd};
 pub use message::FORMAT;
 pub(crate) use message::{
     ClientPlan, ConnectionState, DeviceState, DiskPlan, DiskSummary, Hello, LimitGroupPlan,
-    Message, Plan, PolicyPlan, Problem, Reader, Service, SocketPlan, State, VmPlan,
+    Message, Plan, PolicyPlan, Problem, Reader, Service, SessionPlan, SocketPlan, State, VmPlan,
 };
 pub(crate) use taking::other_format;
 pub use taking::{Inherited, Taking};

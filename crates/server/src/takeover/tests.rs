@@ -158,6 +158,8 @@ fn what_the_first_build_with_this_format_sends_is_understood() {
         hello.format, FORMAT,
         "a new format needs a fixture of its own"
     );
+    // A field that came later: without it front-ends of vhost-user are closed.
+    assert!(!hello.sessions);
     let (Message::Plan(plan), mut files) = next() else {
         panic!("then the plan");
     };
@@ -186,6 +188,7 @@ fn what_the_first_build_with_this_format_sends_is_understood() {
     let (Message::State(state), mut parts) = next() else {
         panic!("then the state");
     };
+    assert_eq!(state.sessions, []);
     // A field that came later: without it limits begin anew.
     assert!(state.devices[0].limits.is_empty());
     let [(vm, transfer)] = &state.devices[0].transfers[..] else {

@@ -33,4 +33,5 @@ mod vhost_memory;
 mod vhost_migration;
 mod vhost_recovery;
 mod vhost_resize;
+mod vhost_takeover;
 mod vhost_user;

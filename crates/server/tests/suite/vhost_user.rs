@@ -31,7 +31,7 @@ pub(crate) fn backing(dir: &Path, file: bool, size: u64) -> (Config, PathBuf) {
 }
 
 /// Configuration of one disk on an emulated device, with its data in memory or in a file.
-fn emulated(dir: &Path, file: bool, size: u64) -> (Config, PathBuf) {
+pub(crate) fn emulated(dir: &Path, file: bool, size: u64) -> (Config, PathBuf) {
     let (mut config, socket) = backing(dir, file, size);
     let model = catalogue::load("ssd-sata-300gb").expect("built in");
     config.devices[0].kind = DeviceKind::Emulated {

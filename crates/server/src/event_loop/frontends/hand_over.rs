@@ -5,13 +5,15 @@
 //!   HandingOver --its I/O has ended, its operations have ended--> Handed, removed from here
 //! ```
 //!
-//! Connections over TLS and of vhost-user front-ends are closed: their clients connect again.
+//! Closed are connections over TLS, and of vhost-user front-ends whose sessions do not rest: their
+//! clients connect again. Requests of a session that rests stay in its record of requests in flight
+//! when they are withdrawn.
 
 use tidegate_core::request::{Done, IoError};
 
 use super::connection::{State, Withdrawn};
 use super::{FrontendContext, Frontends};
-use crate::command::HandedConnection;
+use crate::command::{HandedConnection, HandedOver};
 use crate::frontend::interface::{ConnectionRef, Port};
 use crate::frontend::{AnyFrontend, nbd};
 
@@ -42,25 +44,37 @@ impl Frontends {
                 State::Gone | State::HandingOver { .. } => continue,
                 State::Open | State::Leaving => {}
             }
-            if connection.is_tunnelled() || !matches!(connection.transport, AnyFrontend::Nbd(_)) {
+            let has_left = connection.state == State::Leaving;
+            if !self.begin_one(ctx, index, has_left) {
                 self.close(ctx, index);
                 continue;
             }
-            let has_left = connection.state == State::Leaving;
+            let connection = self.connections.get(index).expect("it is there");
             connection.state = State::HandingOver { has_left };
             connection.stall = None;
             let (client, disk) = (connection.engine, connection.disk);
             for queue in &mut ctx.vms[ctx.device.vm_of(disk)].stalled {
                 queue.retain(|&stalled| stalled != index);
             }
-            self.with_transport(ctx, index, |connection, port| {
-                if let AnyFrontend::Nbd(connection) = &mut connection.transport {
-                    connection.begin_hand_over(port);
-                }
-            });
             ctx.parts.engine.handle_disconnect(ctx.parts.now, client);
         }
         self.take_withdrawn(ctx, false);
+    }
+
+    /// Receives nothing more from a connection; returns false if it cannot be handed over.
+    fn begin_one(&mut self, ctx: &mut FrontendContext<'_>, index: u32, has_left: bool) -> bool {
+        self.with_transport(ctx, index, |connection, port| {
+            match &mut connection.transport {
+                AnyFrontend::Nbd(connection) if connection.is_tunnelled() => return false,
+                AnyFrontend::Nbd(connection) => connection.begin_hand_over(port),
+                AnyFrontend::VhostUser(connection) => {
+                    return !has_left && connection.begin_hand_over(port);
+                }
+                #[cfg(test)]
+                AnyFrontend::Queue(_) => return false,
+            }
+            true
+        })
     }
 
     /// Takes the requests that the engine has given back.
@@ -102,7 +116,7 @@ impl Frontends {
     pub(in crate::event_loop) fn hand_over_rested(
         &mut self,
         ctx: &mut FrontendContext<'_>,
-        mut take: impl FnMut(HandedConnection),
+        mut take: impl FnMut(HandedOver),
     ) -> bool {
         let mut all = true;
         for index in self.connections.indices() {
@@ -131,42 +145,48 @@ impl Frontends {
         ctx: &mut FrontendContext<'_>,
         index: u32,
         has_left: bool,
-    ) -> HandedConnection {
+    ) -> HandedOver {
         // Its index is another connection's from now on.
         let connection = self.connections.take_out(index);
-        let AnyFrontend::Nbd(transport) = connection.transport else {
-            unreachable!("other connections are closed");
-        };
         let mut withdrawn = connection.withdrawn;
         // In the order of arrival. The engine has given back each lane in its order.
         withdrawn.sort_by_key(|it| (ctx.parts.requests.get(it.slot).since, !it.is_partial));
-        let kept = nbd::Kept {
-            withdrawn: withdrawn.iter().map(|it| it.slot).collect(),
-            held: connection.held,
-            has_left,
-        };
-        let handed = transport.hand_over(
-            &mut Port {
-                ring: ctx.parts.ring,
-                requests: ctx.parts.requests,
-                plumbing: ctx.parts.plumbing,
-                now: ctx.parts.now,
-                connection_ref: ConnectionRef {
-                    index,
-                    generation: connection.generation,
-                },
-                stalled: false,
+        let withdrawn = withdrawn.iter().map(|it| it.slot);
+        let port = &mut Port {
+            ring: ctx.parts.ring,
+            requests: ctx.parts.requests,
+            plumbing: ctx.parts.plumbing,
+            now: ctx.parts.now,
+            connection_ref: ConnectionRef {
+                index,
+                generation: connection.generation,
             },
-            kept,
-        );
-        self.free_ended(ctx);
+            stalled: false,
+        };
         let disk = &ctx.device.disks[connection.disk];
-        HandedConnection {
+        let out = HandedConnection {
             disk: disk.disk.export.clone(),
             serial: disk.serial,
             peer: connection.peer,
             permit: connection.permit,
-            handed,
-        }
+            handed: (),
+        };
+        let taken = match connection.transport {
+            AnyFrontend::Nbd(transport) => {
+                let kept = nbd::Kept {
+                    withdrawn: withdrawn.collect(),
+                    held: connection.held,
+                    has_left,
+                };
+                HandedOver::Connection(out.with(transport.hand_over(port, kept)))
+            }
+            AnyFrontend::VhostUser(transport) => {
+                HandedOver::Session(out.with(transport.hand_over(port, withdrawn)))
+            }
+            #[cfg(test)]
+            AnyFrontend::Queue(_) => unreachable!("queues for tests are closed"),
+        };
+        self.free_ended(ctx);
+        taken
     }
 }

@@ -61,6 +61,28 @@ impl ConfigNotices {
         Ok(())
     }
 
+    /// Returns the socket and the size that is known, for another daemon.
+    ///
+    /// # Errors
+    /// If the process has no free descriptor.
+    pub(super) fn state(&self) -> io::Result<(Option<OwnedFd>, Option<u64>)> {
+        let state = self.lock();
+        let socket = state.socket.as_ref().map(UnixStream::try_clone);
+        Ok((socket.transpose()?.map(OwnedFd::from), state.known))
+    }
+
+    /// Goes on with a socket and a size that another daemon has had.
+    ///
+    /// # Errors
+    /// As for [`ConfigNotices::connect`].
+    pub(super) fn put_state(&self, socket: Option<File>, known: Option<u64>) -> Result<(), String> {
+        if let Some(socket) = socket {
+            self.connect(socket)?;
+        }
+        self.lock().known = known;
+        Ok(())
+    }
+
     /// Runs `read`, which looks up the disk's configuration for the front-end and returns the size;
     /// `reads_size` is true if the front-end gets that field.
     pub(super) fn note_read(&self, reads_size: bool, read: impl FnOnce() -> u64) {
@@ -175,6 +197,12 @@ fn receive_files(front_end: &UnixStream, to: &mut [u8; HEADER]) -> io::Result<Ve
     // SAFETY: descriptors that were received just now have no other owner.
     let own = |&fd: &i32| unsafe { File::from_raw_fd(fd) };
     Ok(descriptors[..files].iter().map(own).collect())
+}
+
+/// Returns a message of a front-end that waits for no reply.
+pub(super) fn request(request: FrontendReq, body: &[u8]) -> Vec<u8> {
+    let header = header(request.into(), VERSION, body.len() as u32);
+    [&header[..], body].concat()
 }
 
 fn header(request: u32, flags: u32, len: u32) -> [u8; HEADER] {

@@ -9,6 +9,8 @@
 //! While all queues are [armed](Connection::armed), nothing but a kick brings requests. Otherwise
 //! the loop polls them, and drivers are asked for no kicks.
 
+mod hand_over;
+
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -16,9 +18,10 @@ use std::sync::Arc;
 use tidegate_core::engine::PayloadMemory;
 use tidegate_core::time::Nanos;
 
+pub use self::hand_over::Handed;
 use super::dirty_log::DirtyLog;
 use super::guest_memory::GuestMemory;
-use super::mailbox::{Change, LoopEnd};
+use super::mailbox::{Change, LoopEnd, Resting};
 use super::request::{self, Limits, Request, Task};
 use super::token::Token;
 use super::virtqueue::{Chain, Fault, Virtqueue};
@@ -87,7 +90,7 @@ pub(crate) struct Connection {
     rung: Buffer,
     /// True while a read of the bell is with the kernel.
     awaits_bell: bool,
-    name: String,
+    volume: Volume,
     limits: Limits,
     memory: Arc<GuestMemory>,
     /// Log in which pages of guest memory are marked when they were written; `None` unless the
@@ -112,6 +115,8 @@ pub(crate) struct Connection {
     leaves: bool,
     /// True once the connection is shut down.
     is_shut: bool,
+    /// State for another daemon that is to go on with the device: nothing more is taken.
+    handed: Option<Box<Resting>>,
     /// Loop time since which the next request has waited to be admitted.
     waits_since: Option<Nanos>,
     /// Number of [faults](sigbus::faults) when guest memory was last found whole.
@@ -137,7 +142,7 @@ impl Connection {
                 block: volume.block_size.max(request::SECTOR),
                 payload: volume.payload_max,
             },
-            name: volume.name,
+            volume,
             memory: Arc::default(),
             log: None,
             queues: (0..QUEUES_MAX).map(|_| None).collect(),
@@ -150,6 +155,7 @@ impl Connection {
             armed: false,
             leaves: false,
             is_shut: false,
+            handed: None,
             waits_since: None,
             faults: sigbus::faults(),
             chain: Chain::default(),
@@ -171,7 +177,7 @@ impl Connection {
     /// Takes the next chain of any queue: the queue's index and the head.
     fn take(&mut self) -> Result<Option<(usize, u16)>, Fault> {
         // A change of the memory table waits for everything in flight.
-        if matches!(self.change, Some(Change::Memory { .. })) {
+        if self.handed.is_some() || matches!(self.change, Some(Change::Memory { .. })) {
             return Ok(None);
         }
         let mut rest = self.running.rotate_right(self.next as u32);
@@ -412,6 +418,22 @@ impl Connection {
         Some(base)
     }
 
+    /// Lets go of everything but the session.
+    fn take_apart(mut self, port: &mut Port<'_>) -> Handed {
+        for index in 0..self.queues.len() {
+            if self.queues[index].is_some() {
+                self.remove_queue(port, index);
+            }
+        }
+        self.remove_lock(port);
+        port.plumbing.put(self.rung);
+        drop(port.ring.remove_file(self.bell));
+        // Before the mailbox: the session's thread is to be the last that has the memory.
+        drop(self.change.take());
+        drop((self.memory, self.log));
+        Handed::new(self.mailbox, self.volume, self.handed)
+    }
+
     fn remove_queue(&mut self, port: &mut Port<'_>, index: usize) {
         let queue = self.queues[index].take().expect("the queue runs");
         self.running &= !(1 << index);
@@ -460,7 +482,7 @@ impl Connection {
         queue.polled = false;
         if queue.stopping {
             self.make_change(port);
-        } else if !self.is_shut {
+        } else if !self.is_shut && self.handed.is_none() {
             completion.result?;
             // The kernel ends polls that its queue of completions has no room for.
             queue.polled = true;
@@ -512,7 +534,7 @@ impl Frontend for Connection {
             let (kind, offset, len) = match request.task {
                 Task::Disk { kind, offset, len } => (kind, offset, len),
                 Task::Identify => {
-                    let (status, n) = request::identify(&self.name, &self.chain.writable);
+                    let (status, n) = request::identify(&self.volume.name, &self.chain.writable);
                     self.mark_front(&self.chain.writable, n);
                     self.end(token, status, n);
                     continue;
@@ -572,7 +594,7 @@ impl Frontend for Connection {
         match event {
             BELL => {
                 self.awaits_bell = false;
-                if self.is_shut {
+                if self.is_shut || self.handed.is_some() {
                     return poll;
                 }
                 if self.mailbox.has_left() {
@@ -607,32 +629,15 @@ impl Frontend for Connection {
     /// Wakes what the kernel waits for, so that the connection is soon at rest.
     fn shut_down(&mut self, port: &mut Port<'_>) {
         self.is_shut = true;
-        self.mailbox.ring();
-        for (index, queue) in self.queues.iter().enumerate() {
-            if queue.as_ref().is_some_and(|queue| queue.polled) {
-                let (poll, failed) = (port.token(KICK + index as u8), port.token(FAILED));
-                port.ring.cancel(poll, failed);
-            }
-        }
+        self.end_polls(port);
     }
 
     fn hang_up(&self, _: &Ring) {
         self.mailbox.hang_up();
     }
 
-    fn close(mut self, port: &mut Port<'_>) {
-        for index in 0..self.queues.len() {
-            if self.queues[index].is_some() {
-                self.remove_queue(port, index);
-            }
-        }
-        self.remove_lock(port);
-        port.plumbing.put(self.rung);
-        drop(port.ring.remove_file(self.bell));
-        // Before the mailbox: the session's thread is to be the last that has the memory.
-        drop(self.change.take());
-        drop((self.memory, self.log));
-        drop(self.mailbox);
+    fn close(self, port: &mut Port<'_>) {
+        drop(self.take_apart(port));
     }
 
     fn waits_since(&self) -> Option<Nanos> {

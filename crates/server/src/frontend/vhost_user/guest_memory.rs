@@ -12,6 +12,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::buffer::{Mem, PAGE};
 use crate::ring::sys;
 use crate::sigbus;
@@ -23,16 +25,16 @@ const PAGE_BYTES: u64 = PAGE as u64;
 pub(super) const REGIONS_MAX: usize = 509;
 
 /// Region of a table as a message describes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RegionAddress {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct RegionAddress {
     /// First guest physical address.
-    pub(super) guest: u64,
+    pub(crate) guest: u64,
     /// First address in the front-end's address space.
-    pub(super) user: u64,
+    pub(crate) user: u64,
     /// Length in bytes.
-    pub(super) len: u64,
+    pub(crate) len: u64,
     /// Offset of the first byte in the file.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
 }
 
 impl RegionAddress {
@@ -64,6 +66,9 @@ pub(super) struct Region {
     /// All bytes of the region.
     mem: Mem,
     mapping: Mapping,
+    /// File, for a daemon that takes over.
+    file: File,
+    _descriptor: Share,
 }
 
 impl Region {
@@ -71,7 +76,7 @@ impl Region {
     ///
     /// # Errors
     /// A message if the region wraps around or is not inside its file, the file may block, the VM
-    /// has as much memory as it may, or the kernel refuses.
+    /// has as much memory or as many descriptors as it may, or the kernel refuses.
     pub(super) fn map(
         address: RegionAddress,
         file: &File,
@@ -80,13 +85,23 @@ impl Region {
         address.check()?;
         let (offset, len) = (address.offset, address.len);
         let (mapping, mem) = Mapping::of_file("guest memory", file, offset, len, limits)?;
+        let descriptor = limits.take(Resource::Descriptors, 1)?;
+        let failed = |error: io::Error| format!("the file of guest memory: {error}");
+        let file = file.try_clone().map_err(failed)?;
         // The region has the mapping and lives until no I/O uses its memory, which its connection
         // sees to.
         Ok(Region {
             address,
             mem,
             mapping,
+            file,
+            _descriptor: descriptor,
         })
+    }
+
+    /// Returns the file of the region.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Returns the region's addresses.

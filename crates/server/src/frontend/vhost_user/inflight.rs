@@ -28,14 +28,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::guest_memory::Mapping;
+use super::session_state::RecordState;
 use crate::buffer::{Mem, PAGE};
+use crate::ownership::Ownership;
 use crate::ring::sys;
 use crate::vm_resources::VmResources;
 
@@ -177,14 +179,18 @@ pub(super) struct InflightRegion {
     mapping: Mapping,
     /// True if the memory ends with a tail of this back-end's version.
     has_tail: bool,
+    /// First byte in the file, and number of bytes, as the front-end gave them.
+    range: (u64, u64),
     /// File with the session's lock on the memory; `None` if this process may not open it.
     lock: Option<File>,
+    /// Ownership of the lock, which ends when another daemon goes on with the session.
+    ownership: Ownership,
 }
 
 impl Drop for InflightRegion {
     fn drop(&mut self) {
         // The loop has let go of the memory, though the kernel may not have freed the ring's file.
-        if let Some(lock) = &self.lock {
+        if let Some(lock) = self.lock.as_ref().filter(|_| self.ownership.is_own()) {
             sys::unlock(lock);
         }
     }
@@ -219,6 +225,7 @@ impl InflightRegion {
     ) -> Result<InflightRegion, String> {
         const WHAT: &str = "memory for requests in flight";
         let needed = layout.queues_bytes() as u64;
+        let range = (offset, bytes);
         if bytes < needed {
             return Err(format!(
                 "{WHAT} of {bytes} bytes, where {needed} are needed"
@@ -235,11 +242,58 @@ impl InflightRegion {
             mem,
             mapping,
             has_tail: false,
+            range,
+            ownership: Ownership::default(),
             // Only now: a file in memory opens at once.
             lock: lock(open(file.as_raw_fd()))?,
         };
         region.has_tail = len == layout.bytes() && region.claim_tail();
         Ok(region)
+    }
+
+    /// Maps the record of a session of another daemon, whose lock is that of the open `file`. It
+    /// is this daemon's once `ownership` is.
+    ///
+    /// # Errors
+    /// As for [`InflightRegion::map_with`], and if a queue or an entry of the record's layout is
+    /// none.
+    pub(super) fn resumed(
+        record: RecordState<OwnedFd>,
+        layout: Layout,
+        ownership: Ownership,
+        limits: &Arc<VmResources>,
+    ) -> Result<InflightRegion, String> {
+        let file = File::from(record.file);
+        let own = file.try_clone().map_err(|error| error.to_string())?;
+        let range = (record.offset, record.bytes);
+        // Locked once more, which changes nothing.
+        let mut region = InflightRegion::map_with(|_| Some(own), layout, &file, range, limits)?;
+        region.ownership = ownership;
+        Ok(region)
+    }
+
+    /// Returns the record for another daemon; `None` if it has no lock, which would go over with
+    /// it.
+    ///
+    /// # Errors
+    /// If the process has no free descriptor.
+    pub(super) fn state(&self) -> io::Result<Option<RecordState<OwnedFd>>> {
+        let Some(file) = self.lock()? else {
+            return Ok(None);
+        };
+        let (offset, bytes) = self.range;
+        Ok(Some(RecordState {
+            file: file.into(),
+            offset,
+            bytes,
+            queues: self.layout.queues,
+            entries: self.layout.entries,
+        }))
+    }
+
+    /// Returns the ownership of the lock.
+    pub(super) fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     /// Returns a file that keeps the session's lock while it is open, if there is a lock.

@@ -9,11 +9,21 @@
 //!        waits <-------- closed ------------------ LoopEnd is dropped
 //! ```
 //!
-//! The lock is taken for changes and when a connection ends, never for a request.
+//! For a daemon that takes over, the session rests between two messages, and asks for no change:
+//!
+//! ```text
+//!   Working --ask_to_rest--> Asked --session: rest(state)--> Resting --loop: claim--> Claimed
+//!      ^                       |                                |                        |
+//!      +------------ go_on ----+--------------------------------+      Restarts <--------+
+//!      +------------------------------- queues are started again -------- |    restart
+//! ```
+//!
+//! The lock is taken for changes, when a session rests and when a connection ends, never for a
+//! request.
 
 use std::fs::File;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,8 +32,10 @@ use std::time::{Duration, Instant};
 use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::GuestMemory;
 use super::inflight::QueueRecord;
+use super::session_state::SessionState;
 use super::virtqueue::{QueueSetup, Rings};
-use crate::ring::Wake;
+use crate::ownership::Ownership;
+use crate::ring::{Wake, sys};
 
 /// Time for which a change waits although none of the requests that it waits for ends: the disk
 /// hangs then, and the hypervisor, whose guest stands still meanwhile, is to go on. Shorter in unit
@@ -83,6 +95,8 @@ pub(super) struct Mailbox {
     changed: Condvar,
     /// Signalled by the session after each change and when it leaves.
     bell: Wake,
+    /// Signalled when the session is asked to rest, which may wait for a message.
+    summons: Wake,
     /// True if each write must be durable when it is answered.
     stable_writes: AtomicBool,
     /// The session's socket, shut down when the loop has closed.
@@ -99,6 +113,43 @@ struct State {
     left: bool,
     /// True once the loop has let go of guest memory and files.
     closed: bool,
+    rest: Rest,
+}
+
+/// Rest of a session, for a hand-over to another daemon.
+#[derive(Default, Debug)]
+enum Rest {
+    /// The session handles messages.
+    #[default]
+    Working,
+    /// The session is to rest before it handles the next message. Holds the key of the listening
+    /// socket that its front-end has connected to.
+    Asked(String),
+    Resting(Box<Resting>),
+    /// The loop hands the session over.
+    Claimed,
+    /// The session is to start its queues again, in a loop that has none of them.
+    Restarts,
+}
+
+/// State of a session that rests, for another daemon.
+#[derive(Debug)]
+pub(super) struct Resting {
+    /// `None` once it was sent.
+    pub(super) state: Option<SessionState<OwnedFd>>,
+    /// Ownership of the lock on the record of requests in flight.
+    pub(super) lock: Ownership,
+}
+
+/// End of a session's rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RestEnd {
+    /// The queues run as before.
+    GoesOn,
+    /// The loop has let go of the queues, which are to be started again.
+    Restarts,
+    /// The loop has closed the connection.
+    Closed,
 }
 
 impl Mailbox {
@@ -111,6 +162,7 @@ impl Mailbox {
             state: Mutex::default(),
             changed: Condvar::new(),
             bell: Wake::new()?,
+            summons: Wake::new()?,
             stable_writes: AtomicBool::new(true),
             socket: socket.try_clone()?,
         }))
@@ -160,6 +212,47 @@ impl Mailbox {
         }
     }
 
+    /// Waits until the front-end has sent something or the session is asked to rest. Returns the
+    /// key of its listening socket in the latter case, whatever the front-end has sent.
+    ///
+    /// # Errors
+    /// If the system cannot wait.
+    pub(super) fn await_message(&self) -> std::io::Result<Option<String>> {
+        while sys::wait_for_either(self.socket.as_fd(), self.summons.as_fd())? {
+            self.summons.take();
+            if let Rest::Asked(listener) = &self.lock().rest {
+                return Ok(Some(listener.clone()));
+            }
+            // The takeover was given up meanwhile.
+        }
+        Ok(None)
+    }
+
+    /// Rests until the session may go on; returns at once if it is not asked to any more. Without
+    /// a `state` it cannot rest, and is closed where others are handed over.
+    pub(super) fn rest(&self, resting: Option<Resting>) -> RestEnd {
+        let mut state = self.lock();
+        if !matches!(state.rest, Rest::Asked(_)) {
+            return RestEnd::GoesOn;
+        }
+        state.rest = resting.map_or(Rest::Working, |resting| Rest::Resting(Box::new(resting)));
+        self.changed.notify_all();
+        loop {
+            if state.closed {
+                return RestEnd::Closed;
+            }
+            match state.rest {
+                Rest::Resting(_) | Rest::Claimed => {}
+                Rest::Restarts => {
+                    state.rest = Rest::Working;
+                    return RestEnd::Restarts;
+                }
+                Rest::Working | Rest::Asked(_) => return RestEnd::GoesOn,
+            }
+            state = (self.changed.wait(state)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Returns the session's socket.
     pub(super) fn socket(&self) -> &UnixStream {
         &self.socket
@@ -187,6 +280,50 @@ impl Mailbox {
     /// Sets whether each write must be durable when it is answered.
     pub(super) fn set_stable_writes(&self, stable: bool) {
         self.stable_writes.store(stable, Ordering::Release);
+    }
+}
+
+/// Means to have a session rest between two messages, for a hand-over to another daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Summons(Arc<Mailbox>);
+
+impl Summons {
+    /// Returns those of the session with a mailbox.
+    pub(super) fn new(mailbox: Arc<Mailbox>) -> Summons {
+        Summons(mailbox)
+    }
+
+    /// Asks the session to rest before it handles the next message. `listener` is the key of the
+    /// socket that its front-end has connected to.
+    pub(crate) fn ask_to_rest(&self, listener: &str) {
+        let mut state = self.0.lock();
+        if matches!(state.rest, Rest::Working) {
+            state.rest = Rest::Asked(listener.to_owned());
+            self.0.summons.wake();
+        }
+    }
+
+    /// Waits until the session rests, has said that it cannot, or has ended; not beyond `until`.
+    pub(crate) fn await_rest(&self, until: Instant) {
+        let mut state = self.0.lock();
+        while matches!(state.rest, Rest::Asked(_)) && !state.left && !state.closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let changed = self.0.changed.wait_timeout(state, left);
+            state = changed.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Ends the rest of a session, or the wish for one, unless its loop has claimed it for the
+    /// hand-over.
+    pub(crate) fn go_on(&self) {
+        let mut state = self.0.lock();
+        if matches!(state.rest, Rest::Asked(_) | Rest::Resting(_)) {
+            state.rest = Rest::Working;
+            self.0.changed.notify_all();
+        }
     }
 }
 
@@ -232,6 +369,28 @@ impl LoopEnd {
     /// Notes how many requests the change that was taken waits for.
     pub(super) fn note_waits_for(&self, requests: u32) {
         self.0.lock().waits_for = Some(requests);
+    }
+
+    /// Returns what another daemon needs of the session if it rests. It asks for nothing from then
+    /// on until [`LoopEnd::restart`].
+    pub(super) fn claim(&self) -> Option<Box<Resting>> {
+        let mut state = self.0.lock();
+        match std::mem::replace(&mut state.rest, Rest::Claimed) {
+            Rest::Resting(resting) => Some(resting),
+            other => {
+                state.rest = other;
+                None
+            }
+        }
+    }
+
+    /// Has a session that was claimed start its queues again.
+    pub(super) fn restart(&self) {
+        let mut state = self.0.lock();
+        if matches!(state.rest, Rest::Claimed) {
+            state.rest = Rest::Restarts;
+            self.0.changed.notify_all();
+        }
     }
 
     /// Answers the change that was taken.

@@ -11,6 +11,7 @@
 
 mod assistant;
 mod back_channel;
+mod cache_mode;
 mod config_space;
 mod connection;
 mod dirty_log;
@@ -21,11 +22,14 @@ mod inflight;
 mod mailbox;
 mod request;
 mod session;
+mod session_state;
 mod token;
 mod virtqueue;
 
 pub(crate) use assistant::Assistant;
 pub(crate) use back_channel::ConfigNotices;
 pub(crate) use connection::Connection;
-pub use connection::Opening;
+pub use connection::{Handed, Opening};
+pub(crate) use mailbox::Summons;
 pub(crate) use session::{QueueUser, Session};
+pub(crate) use session_state::SessionState;

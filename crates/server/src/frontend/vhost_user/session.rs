@@ -5,6 +5,7 @@
 //! device stops, and the front-end may connect again.
 
 mod cache_mode;
+mod hand_over;
 mod queues;
 
 use std::fs::File;
@@ -22,17 +23,17 @@ use vhost::vhost_user::{
     VhostUserProtocolFeatures,
 };
 
-use self::cache_mode::CacheMode;
-use self::queues::{EventFile, Queue, Run};
+use self::queues::{EventFile, Queue, Run, check_size};
 use super::assistant::{Assistant, record_layout};
 use super::back_channel::{ConfigNotices, SocketOffer};
+use super::cache_mode::CacheMode;
 use super::config_space::{self, CONFIG_WCE, LOG_ALL};
 use super::connection::{Opening, QUEUES_MAX};
 use super::dirty_log::DirtyLog;
 use super::guest_memory::{GuestMemory, REGIONS_MAX, Region, RegionAddress};
 use super::inflight::{InflightRegion, Layout};
-use super::mailbox::{Change, LoopEnd, Mailbox, Outcome};
-use super::virtqueue::{RingAddresses, SIZE_MAX, used_bytes};
+use super::mailbox::{Change, LoopEnd, Mailbox, Outcome, Summons};
+use super::virtqueue::{RingAddresses, used_bytes};
 use crate::backing::Arrival;
 use crate::frontend::Volume;
 use crate::vm_resources::{Resource, Share, VmResources};
@@ -41,9 +42,9 @@ use crate::vm_resources::{Resource, Share, VmResources};
 /// fields for are zero.
 const CONFIG_MAX: u32 = 256;
 
-/// Descriptors of a session without queues: the socket twice, both ends of the bell, and the socket
-/// for notices.
-const SESSION_DESCRIPTORS: u64 = 5;
+/// Descriptors of a session without queues: the socket twice, both ends of the bell, the summons
+/// for a hand-over, and the socket for notices.
+const SESSION_DESCRIPTORS: u64 = 6;
 
 /// Source of the volume's current description, whose size may change.
 pub(crate) type CurrentVolume = Box<dyn Fn() -> Option<Volume> + Send>;
@@ -82,8 +83,10 @@ pub(crate) trait QueueUser: Send {
 
 /// Front-end that has connected.
 pub(crate) struct Session {
-    socket: UnixStream,
-    device: Device,
+    handler: BackendReqHandler<Mutex<Device>>,
+    device: Arc<Mutex<Device>>,
+    /// True for a session of another daemon, whose queues are to be started.
+    resumes: bool,
     /// Ends the connection also of a session that never runs, or panics.
     end: End,
 }
@@ -132,12 +135,15 @@ impl Session {
             memory: Arc::default(),
             log: None,
             inflight: None,
+            was_asked: false,
             queues: (0..QUEUES_MAX).map(|_| Queue::default()).collect(),
             guest_has_run: false,
         };
+        let device = Arc::new(Mutex::new(device));
         let session = Session {
-            socket,
+            handler: BackendReqHandler::from_stream(socket, device.clone()),
             device,
+            resumes: false,
             end,
         };
         Ok((session, opening))
@@ -145,17 +151,22 @@ impl Session {
 
     /// Has a user told when queues run, because the disk can be handed over to another daemon.
     pub(crate) fn set_user(&mut self, user: Box<dyn QueueUser>) {
-        self.device.user = Some(user);
+        lock(&self.device).user = Some(user);
     }
 
     /// Returns the assistant of the session's thread, which may be confined.
     pub(crate) fn assistant(&self) -> Assistant {
-        self.device.assistant.clone()
+        lock(&self.device).assistant.clone()
     }
 
     /// Returns the notices to the front-end that the size of the disk has changed.
     pub(crate) fn notices(&self) -> Arc<ConfigNotices> {
-        self.device.notices.clone()
+        lock(&self.device).notices.clone()
+    }
+
+    /// Returns the means to have the session rest, for a hand-over.
+    pub(crate) fn summons(&self) -> Summons {
+        Summons::new(lock(&self.device).mailbox.clone())
     }
 
     /// Handles messages until the front-end has gone or the loop has closed, then lets go of guest
@@ -163,19 +174,18 @@ impl Session {
     /// `None` for an end in order.
     pub(crate) fn run(self, on_end: impl FnOnce(Option<String>)) {
         let Session {
-            socket,
+            mut handler,
             device,
+            mut resumes,
             end: _end,
         } = self;
-        let mailbox = device.mailbox.clone();
-        let device = Arc::new(Mutex::new(device));
-        let mut handler = BackendReqHandler::from_stream(socket, device.clone());
+        let mailbox = lock(&device).mailbox.clone();
         let reason = loop {
-            let offer = SocketOffer::receive(mailbox.socket()).map_err(Error::ReqHandlerError);
-            let handled = offer.and_then(|offer| match offer {
-                Some(offer) => lock(&device).accept_socket(offer),
-                None => handler.handle_request(),
-            });
+            let handled = if std::mem::take(&mut resumes) {
+                lock(&device).resume()
+            } else {
+                await_and_handle(&mailbox, &mut handler, &device)
+            };
             match handled {
                 Ok(()) => lock(&device).keep_cache_mode(),
                 // The front-end has gone, or the loop has closed the connection.
@@ -189,6 +199,23 @@ impl Session {
     }
 }
 
+/// Waits for the next message and handles it, or rests if it is time for that.
+fn await_and_handle(
+    mailbox: &Mailbox,
+    handler: &mut BackendReqHandler<Mutex<Device>>,
+    device: &Mutex<Device>,
+) -> Result<()> {
+    let asked = mailbox.await_message().map_err(Error::ReqHandlerError)?;
+    if let Some(listener) = asked {
+        return hand_over::rest(device, listener);
+    }
+    let offer = SocketOffer::receive(mailbox.socket()).map_err(Error::ReqHandlerError)?;
+    match offer {
+        Some(offer) => lock(device).accept_socket(offer),
+        None => handler.handle_request(),
+    }
+}
+
 /// Device as its front-end has set it up.
 struct Device {
     mailbox: Arc<Mailbox>,
@@ -199,6 +226,8 @@ struct Device {
     assistant: Assistant,
     limits: Arc<VmResources>,
     _descriptors: Share,
+    /// True once the front-end has asked for the features that are offered.
+    was_asked: bool,
     /// Features that driver and front-end accepted; `None` before they have.
     features: Option<u64>,
     protocol_features: VhostUserProtocolFeatures,
@@ -326,6 +355,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_features(&mut self) -> Result<u64> {
+        self.was_asked = true;
         Ok(config_space::features(self.volume()))
     }
 
@@ -359,13 +389,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
-        let size = u16::try_from(num).ok();
-        let size = size.filter(|size| size.is_power_of_two() && *size <= SIZE_MAX);
-        let size = size.ok_or_else(|| {
-            refused(format!(
-                "a queue of {num} entries: a power of two up to {SIZE_MAX}"
-            ))
-        })?;
+        let size = check_size(num)?;
         self.restart(index, |queue| queue.size = size)
     }
 
@@ -462,19 +486,11 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(VhostUserProtocolFeatures::MQ
-            | VhostUserProtocolFeatures::CONFIG
-            | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::BACKEND_REQ
-            | VhostUserProtocolFeatures::RESET_DEVICE
-            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
-            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
-            | VhostUserProtocolFeatures::LOG_SHMFD)
+        Ok(offered_protocol_features())
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        let offered = self.get_protocol_features()?;
-        let unknown = features & !offered.bits();
+        let unknown = features & !offered_protocol_features().bits();
         if unknown != 0 {
             let what = format!("unknown protocol features {unknown:#x}");
             return Err(refused(what));
@@ -648,6 +664,18 @@ impl VhostUserBackendReqHandlerMut for Device {
         let _old = self.log.replace(Arc::new(log));
         self.put_log()
     }
+}
+
+/// Returns the protocol features that are offered.
+fn offered_protocol_features() -> VhostUserProtocolFeatures {
+    VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::CONFIG
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::BACKEND_REQ
+        | VhostUserProtocolFeatures::RESET_DEVICE
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+        | VhostUserProtocolFeatures::LOG_SHMFD
 }
 
 fn not_offered() -> Error {

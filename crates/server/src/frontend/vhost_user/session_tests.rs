@@ -1,7 +1,14 @@
 //! Tests of what messages set up.
 
+use std::os::fd::{AsRawFd, OwnedFd};
+
 use super::super::config_space::FLUSH;
+use super::super::guest_memory::testing::memfd;
+use super::super::inflight;
+use super::super::session_state::{QueueState, RecordState, RegionState, SessionState};
 use super::*;
+use crate::ownership::Ownership;
+use crate::ring::{Wake, sys};
 
 fn volume() -> Volume {
     Volume {
@@ -23,8 +30,8 @@ fn stable_writes(messages: impl FnOnce(&mut Device) -> Result<()>) -> bool {
     let (socket, _peer) = UnixStream::pair().expect("sockets");
     let current = Box::new(|| Some(volume()));
     let session = Session::new(socket, volume(), current, Arc::default());
-    let (mut session, opening) = session.expect("a session");
-    messages(&mut session.device).expect("they are sound");
+    let (session, opening) = session.expect("a session");
+    messages(&mut lock(&session.device)).expect("they are sound");
     opening.mailbox.stable_writes()
 }
 
@@ -96,11 +103,12 @@ fn a_session_that_never_runs_ends_its_connection() {
 fn only_the_cache_mode_can_be_written_and_only_where_it_was_negotiated() {
     let write = |features, offset, bytes: &'static [u8]| {
         let (socket, _peer) = UnixStream::pair().expect("sockets");
-        let (mut session, _opening) =
+        let (session, _opening) =
             Session::new(socket, volume(), Box::new(|| None), Arc::default()).expect("a session");
-        session.device.set_features(features).expect("offered");
+        let mut device = lock(&session.device);
+        device.set_features(features).expect("offered");
         let flags = VhostUserConfigFlags::WRITABLE;
-        session.device.set_config(offset, bytes, flags).is_ok()
+        device.set_config(offset, bytes, flags).is_ok()
     };
     let mode = 1 << CONFIG_WCE;
     assert!(write(mode, 32, &[0]));
@@ -308,4 +316,143 @@ fn a_record_says_nothing_of_a_driver_that_has_not_arrived() {
         Ok(())
     });
     assert!(stable_writes(again), "an unknown mode is recorded as such");
+}
+
+/// State of a session of one queue, with memory and a record of its own.
+fn state() -> SessionState<OwnedFd> {
+    let region = RegionState {
+        address: RegionAddress {
+            guest: 0,
+            user: 0x7f00_0000_0000,
+            len: 1 << 20,
+            offset: 0,
+        },
+        file: memfd(1 << 20).into(),
+    };
+    let layout = Layout::new(1, 64);
+    let file = layout.create().expect("memory");
+    assert_eq!(sys::lock(&file, true).ok(), Some(true));
+    let eventfd = || Some(eventfd());
+    SessionState {
+        listener: "unix /disk.sock".to_owned(),
+        socket: UnixStream::pair().expect("sockets").0.into(),
+        features: 1 << FLUSH | 1 << config_space::PROTOCOL_FEATURES,
+        protocol_features: VhostUserProtocolFeatures::REPLY_ACK.bits(),
+        block_size: 512,
+        payload_max: 32 << 20,
+        notices: Some(UnixStream::pair().expect("sockets").0.into()),
+        known_size: Some(1 << 20),
+        cache: CacheMode::default(),
+        regions: vec![region],
+        record: Some(RecordState {
+            file: file.into(),
+            offset: 0,
+            bytes: layout.bytes(),
+            queues: 1,
+            entries: 64,
+        }),
+        queues: vec![QueueState {
+            size: 64,
+            addresses: Some(RingAddresses {
+                descriptors: 0x7f00_0000_0000,
+                available: 0x7f00_0000_1000,
+                used: 0x7f00_0000_2000,
+            }),
+            base: 3,
+            kick: eventfd(),
+            call: eventfd(),
+            enabled: Some(true),
+            is_started: true,
+        }],
+        guest_has_run: true,
+    }
+}
+
+fn eventfd() -> OwnedFd {
+    let eventfd = Wake::new().and_then(|wake| wake.receiver());
+    eventfd.expect("a descriptor")
+}
+
+fn resumed(state: SessionState<OwnedFd>, lock: Ownership) -> std::result::Result<Session, String> {
+    let current = Box::new(|| Some(volume()));
+    let resumed = Session::resumed(state, volume(), current, Arc::default(), lock);
+    resumed.map(|(session, _)| session)
+}
+
+#[test]
+fn a_state_that_no_session_can_have_is_refused() {
+    resumed(state(), Ownership::pending()).expect("a sound one");
+    type Change = fn(&mut SessionState<OwnedFd>);
+    let changes: [(&str, Change); 15] = [
+        ("an unknown feature", |it| it.features |= 1 << 63),
+        ("an unknown protocol feature", |it| {
+            it.protocol_features |= 1 << 63
+        }),
+        ("larger blocks", |it| it.block_size = 4096),
+        ("longer requests", |it| it.payload_max += 1),
+        ("a region beyond its file", |it| {
+            it.regions[0].address.len <<= 1
+        }),
+        ("a region that wraps around", |it| {
+            it.regions[0].address.guest = u64::MAX
+        }),
+        ("a region of a file that may block", |it| {
+            let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).expect("a file");
+            file.set_len(1 << 20).expect("room");
+            it.regions[0].file = file.into();
+        }),
+        ("a record without queues", |it| {
+            it.record.as_mut().expect("there").queues = 0
+        }),
+        ("a record that is too short", |it| {
+            it.record.as_mut().expect("there").bytes = 64
+        }),
+        ("a record that is no memory", |it| {
+            it.record.as_mut().expect("there").file = eventfd()
+        }),
+        ("a queue that runs without a record", |it| it.record = None),
+        ("a queue of a wrong size", |it| it.queues[0].size = 65),
+        ("a kick that is no eventfd", |it| {
+            it.queues[0].kick = Some(memfd(4096).into())
+        }),
+        ("notices by no socket", |it| {
+            it.notices = Some(memfd(4096).into())
+        }),
+        ("too many queues", |it| {
+            let none = || QueueState {
+                size: 0,
+                addresses: None,
+                base: 0,
+                kick: None,
+                call: None,
+                enabled: None,
+                is_started: false,
+            };
+            it.queues.extend((0..QUEUES_MAX).map(|_| none()));
+        }),
+    ];
+    for (what, change) in changes {
+        let mut state = state();
+        change(&mut state);
+        let refused = resumed(state, Ownership::pending());
+        assert!(refused.is_err(), "{what}");
+    }
+}
+
+#[test]
+fn the_record_of_a_session_stays_locked_until_a_daemon_that_owns_it_ends_the_session() {
+    for owns in [false, true] {
+        let state = state();
+        let record = state.record.as_ref().expect("a record").file.as_raw_fd();
+        let other = inflight::open_own(record).expect("a file in memory");
+        // The other daemon has it open as well.
+        let _file = state.record.as_ref().map(|it| it.file.try_clone());
+        let lock = Ownership::pending();
+        let session = resumed(state, lock.clone()).expect("a sound one");
+        if owns {
+            lock.take();
+        }
+        drop(session);
+        assert_eq!(sys::lock(&other, true).ok(), Some(owns));
+    }
 }

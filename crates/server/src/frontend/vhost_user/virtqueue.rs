@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use serde::{Deserialize, Serialize};
+
 use super::dirty_log::{DirtyLog, UsedAddress};
 use super::guest_memory::GuestMemory;
 use super::inflight::{InflightQueue, Left, QueueRecord};
@@ -43,11 +45,11 @@ const NO_NOTIFY: u16 = 1;
 pub(super) type Fault = &'static str;
 
 /// Addresses of a queue's parts in the front-end's address space.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RingAddresses {
-    pub(super) descriptors: u64,
-    pub(super) available: u64,
-    pub(super) used: u64,
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct RingAddresses {
+    pub(crate) descriptors: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
 }
 
 /// Returns the bytes of the used ring of a queue with `size` entries.

@@ -197,6 +197,36 @@ pub fn is_writable(socket: &OwnedFd, within: Duration) -> bool {
     poll(socket.as_fd(), libc::POLLOUT, within) != 0
 }
 
+/// Waits until one of two descriptors can be read, has failed or was hung up, however long that
+/// takes. Returns true if `second` is one.
+///
+/// # Errors
+/// As for `poll(2)`; a signal does not end the wait.
+pub fn wait_for_either(first: BorrowedFd<'_>, second: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut polls = [first, second].map(|fd| libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    loop {
+        // SAFETY: two `pollfd`s, which are ours.
+        match check(unsafe { libc::poll(polls.as_mut_ptr(), 2, -1) }) {
+            Ok(()) => return Ok(polls[1].revents != 0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Has the number of a descriptor stand for the file of another one, whose number it was is closed.
+///
+/// # Errors
+/// As for `dup3(2)`.
+pub fn replace(number: &impl AsRawFd, by: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes integers. Both are open, and whoever owns `number` owns the new file.
+    check(unsafe { libc::dup3(by.as_raw_fd(), number.as_raw_fd(), libc::O_CLOEXEC) })
+}
+
 /// Waits for one of the events, an error or a hang-up; returns those that have come, 0 after that
 /// time.
 fn poll(fd: BorrowedFd<'_>, events: i16, within: Duration) -> i16 {

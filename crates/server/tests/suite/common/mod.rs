@@ -28,8 +28,9 @@ use tidegate_server::config::{
     Config, ControlConfig, Create, DeviceConfig, DeviceKind, DiskConfig, DiskFormat, HistoryConfig,
     ListenAddress, ListenConfig, PathsConfig, SocketOwner, VmConfig,
 };
-use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
+use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, Signals, StartError};
 use tidegate_server::listener::Bound;
+use tidegate_server::takeover::{Inherited, Taking};
 
 /// Returns a configuration with one listener and no devices.
 pub fn config(dir: &Path) -> Config {
@@ -135,6 +136,9 @@ pub fn single(dir: &Path, kind: DeviceKind, path: Option<PathBuf>, size: u64) ->
     config
 }
 
+/// Reason why a daemon has not started.
+pub type NotStarted = Box<dyn std::error::Error + Send + Sync>;
+
 /// Running daemon; shut down when dropped.
 pub struct Server {
     pub handle: DaemonHandle,
@@ -152,15 +156,32 @@ impl Server {
 
     /// Starts a daemon that a new one can take over at this path.
     pub fn start_offering(config: Config, offer: &Path) -> Server {
-        let started = Server::start_with(config, Some(offer.to_owned()));
+        let started = Server::start_with(config, Some(offer.to_owned()), None);
         started.unwrap_or_else(|e| panic!("{e}"))
     }
 
-    pub fn try_start(config: Config) -> Result<Server, StartError> {
-        Server::start_with(config, None)
+    /// Starts a daemon that takes over from the one that offers it at a path, and that can be taken
+    /// over there as well.
+    ///
+    /// # Errors
+    /// Why it does not take over.
+    pub fn start_taking_over(config: Config, offer: &Path) -> Result<Server, NotStarted> {
+        let (mut taking, inherited) = Taking::begin(offer, None)?;
+        taking.prepare()?;
+        let takeover = Some((taking, inherited));
+        Server::start_with(config, Some(offer.to_owned()), takeover)
     }
 
-    fn start_with(config: Config, offer: Option<PathBuf>) -> Result<Server, StartError> {
+    pub fn try_start(config: Config) -> Result<Server, StartError> {
+        let started = Server::start_with(config, None, None);
+        started.map_err(|error| *error.downcast().expect("the error of a start"))
+    }
+
+    fn start_with(
+        config: Config,
+        offer: Option<PathBuf>,
+        takeover: Option<(Taking, Inherited)>,
+    ) -> Result<Server, NotStarted> {
         let ListenAddress::Unix { path, .. } = &config.listeners[0].address else {
             panic!("the first listener is a unix socket")
         };
@@ -172,19 +193,13 @@ impl Server {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let mut daemon = match Daemon::start(config) {
+                let daemon = match start_daemon(config, offer, takeover).await {
                     Ok(daemon) => daemon,
                     Err(error) => {
                         started.send(Err(error)).unwrap();
                         return Ok(());
                     }
                 };
-                daemon.restore().await;
-                if let Some(path) = offer {
-                    let address = ListenAddress::Unix { path, mode: 0o600 };
-                    let bound = Bound::new(&address, &SocketOwner::default());
-                    daemon.offer_takeover(bound.expect("a free path"), Vec::new());
-                }
                 let addresses = daemon.listeners().map(|bound| bound.name().to_owned());
                 let runtime = tokio::runtime::Handle::current();
                 started
@@ -221,6 +236,15 @@ impl Server {
         Client::connect(&self.socket, export, true)
     }
 
+    /// Waits until another daemon has taken over, or this one has ended otherwise.
+    ///
+    /// # Errors
+    /// If the daemon has failed.
+    pub fn wait(mut self) -> Result<(), RunError> {
+        let thread = self.thread.take().expect("not stopped yet");
+        thread.join().expect("the daemon does not panic")
+    }
+
     /// Shuts the daemon down in order and returns its result.
     pub fn stop(mut self) -> Result<(), RunError> {
         self.handle.shut_down();
@@ -230,6 +254,29 @@ impl Server {
             .join()
             .expect("the daemon does not panic")
     }
+}
+
+/// Starts a daemon that can be taken over at the path `offer`.
+async fn start_daemon(
+    config: Config,
+    offer: Option<PathBuf>,
+    takeover: Option<(Taking, Inherited)>,
+) -> Result<Daemon, NotStarted> {
+    let (taking, inherited) = takeover.unzip();
+    let inherited = inherited.unwrap_or_default();
+    let sockets = inherited.sockets.clone();
+    let signals = Signals::install().map_err(StartError::Signals)?;
+    let mut daemon = Daemon::start_taking_over(config, signals, inherited)?;
+    daemon.restore().await;
+    if let Some(path) = offer {
+        let address = ListenAddress::Unix { path, mode: 0o600 };
+        let bound = Bound::new_or_inherited(&address, &SocketOwner::default(), &sockets);
+        daemon.offer_takeover(bound.expect("a free path"), Vec::new());
+    }
+    if let Some(taking) = taking {
+        daemon.take_over(taking, drop).await?;
+    }
+    Ok(daemon)
 }
 
 impl Drop for Server {

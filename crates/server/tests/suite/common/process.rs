@@ -28,6 +28,13 @@ impl Process {
         self.0.kill().expect("ours");
         self.0.wait().expect("ours");
     }
+
+    /// Waits until the daemon has ended by itself; returns true if it has done so in order.
+    pub fn ends(&mut self) -> bool {
+        // Closed by the wait otherwise, which the daemon would take for the end of the test.
+        let _input = self.0.stdin.take();
+        self.0.wait().expect("ours").success()
+    }
 }
 
 impl Drop for Process {

@@ -1,7 +1,8 @@
 //! Queues of a device as its front-end sets them up, and the memory that their rings are in.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,8 +15,10 @@ use crate::frontend::vhost_user::dirty_log::UsedAddress;
 use crate::frontend::vhost_user::guest_memory::{GuestMemory, Region};
 use crate::frontend::vhost_user::inflight::QueueRecord;
 use crate::frontend::vhost_user::mailbox::Change;
-use crate::frontend::vhost_user::virtqueue::{QueueSetup, RingAddresses, Rings};
+use crate::frontend::vhost_user::session_state::QueueState;
+use crate::frontend::vhost_user::virtqueue::{QueueSetup, RingAddresses, Rings, SIZE_MAX};
 use crate::log_limit;
+use crate::ring::sys;
 use crate::vm_resources::{Resource, Share, VmResources};
 
 /// Queue as messages have described it.
@@ -42,6 +45,84 @@ pub(super) enum Run {
     /// The queue was started, and its rings are not in the memory table now: the loop does not have
     /// it, and what the driver does meanwhile is found when the rings are back.
     Paused,
+}
+
+impl Queue {
+    /// Returns true if no message has described the queue.
+    pub(super) fn is_new(&self) -> bool {
+        let has_files = self.kick.is_some() || self.call.is_some();
+        let is_placed = self.size != 0 || self.addresses.is_some() || self.base != 0;
+        !has_files && !is_placed && self.enabled.is_none() && self.run == Run::Stopped
+    }
+
+    /// Returns the queue for another daemon.
+    ///
+    /// # Errors
+    /// If the process has no free descriptor.
+    pub(super) fn state(&self) -> io::Result<QueueState<OwnedFd>> {
+        let copy = |file: &Option<EventFile>| {
+            let copy = file.as_ref().map(|file| file.file.try_clone());
+            copy.transpose().map(|copy| copy.map(OwnedFd::from))
+        };
+        Ok(QueueState {
+            size: self.size,
+            addresses: self.addresses,
+            base: self.base,
+            kick: copy(&self.kick)?,
+            call: copy(&self.call)?,
+            enabled: self.enabled,
+            is_started: self.run != Run::Stopped,
+        })
+    }
+
+    /// Returns a queue of another daemon, which is started later if it was there.
+    ///
+    /// # Errors
+    /// If a message could not describe it so.
+    pub(super) fn of_state(
+        state: QueueState<OwnedFd>,
+        limits: &Arc<VmResources>,
+        assistant: &Assistant,
+    ) -> Result<Queue> {
+        if state.size != 0 {
+            check_size(state.size.into())?;
+        }
+        let file = |file: Option<OwnedFd>| {
+            let file = file.map(|file| EventFile::new(file.into(), limits, assistant));
+            file.transpose()
+        };
+        let call = file(state.call)?;
+        if let Some(call) = &call {
+            sys::set_nonblocking(call.file()).map_err(Error::ReqHandlerError)?;
+        }
+        Ok(Queue {
+            size: state.size,
+            addresses: state.addresses,
+            logged_at: None,
+            base: state.base,
+            kick: file(state.kick)?,
+            call,
+            enabled: state.enabled,
+            run: match state.is_started {
+                true => Run::Runs,
+                false => Run::Stopped,
+            },
+        })
+    }
+}
+
+/// Returns the number of entries of a queue as a message gives it.
+///
+/// # Errors
+/// If no queue has so many.
+pub(super) fn check_size(entries: u32) -> Result<u16> {
+    let size = u16::try_from(entries).ok();
+    let size = size.filter(|size| size.is_power_of_two() && *size <= SIZE_MAX);
+    size.ok_or_else(|| {
+        refused(format!(
+            "a queue of {entries} entries: a power of two up to {SIZE_MAX}"
+        ))
+    })
 }
 
 impl Device {
@@ -156,7 +237,7 @@ impl Device {
     }
 
     /// Starts a queue, unless its rings are not in the memory table: it is paused then.
-    fn resume_or_pause(&mut self, index: usize) -> Result<()> {
+    pub(super) fn resume_or_pause(&mut self, index: usize) -> Result<()> {
         if self.rings(&self.memory, index).is_ok() {
             return self.start(index);
         }
