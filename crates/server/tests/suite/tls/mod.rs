@@ -9,6 +9,7 @@ mod floods;
 mod hostile;
 mod privacy;
 mod records;
+mod takeover;
 mod transport;
 mod withdrawn;
 
