@@ -14,6 +14,7 @@ use crate::control::{tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, Scratch, noise, wait_at_most, wait_for};
 use crate::guest::vhost_user_disk;
 use crate::guest_initramfs::Initramfs;
+use crate::takeover::take_over;
 use crate::tool::{Running, arg, have, lacking, run};
 
 /// Time-out of waiting for a guest. Its CPU is emulated: what takes five
@@ -421,6 +422,49 @@ fn fsynced_files_outlive_a_restart_of_the_daemon_by_vhost_user() {
         guest.wait_for("kept", before + 10);
         daemon
     });
+}
+
+/// New daemons take over in the midst of the machine's requests; its hypervisor keeps its
+/// connection.
+fn fsynced_files_outlive_takeovers_by_vhost_user(times: usize) {
+    fsynced_files_outlive(Backing::File, Attached::VhostUser, |mut daemon, guest| {
+        let mut longest = 0;
+        for time in 1..=times {
+            let limit = ["--reservation", "none", "--limit", "20 IOPS"];
+            tidegate(&daemon, &[&["vm", "set", "guest"], &limit[..]].concat());
+            wait_for("requests to be in flight", || {
+                let stats = tidegate_json(&daemon, &["stats", "guest"]);
+                let vm = &stats["vms"][0];
+                let count = |field: &str| vm[field].as_u64().expect("a number");
+                count("pending") + count("in_flight") >= 4
+            });
+            longest = longest.max(take_over(&mut daemon));
+            tidegate(&daemon, &["vm", "set", "guest", "--limit", "2000 IOPS"]);
+            let before = guest.reported("kept").len();
+            // More than the one that it may have been about to tell.
+            guest.wait_for("kept", before + 5);
+            let log = daemon.log();
+            let lines = log.lines().filter(|line| line.contains("taken over"));
+            let with_guest = lines.filter(|line| line.contains("connections=1")).count();
+            assert_eq!(with_guest, time, "it was closed at a takeover");
+            for end in ["cut off", "client gone", "front-end refused"] {
+                assert!(!log.contains(end), "{end}");
+            }
+        }
+        println!("longest pause of {times} takeovers: {longest} ms");
+        daemon
+    });
+}
+
+#[test]
+fn fsynced_files_outlive_daemons_that_are_taken_over_by_vhost_user() {
+    fsynced_files_outlive_takeovers_by_vhost_user(5);
+}
+
+#[test]
+#[ignore = "fifty takeovers, some minutes"]
+fn fsynced_files_outlive_daemons_that_are_taken_over_fifty_times_by_vhost_user() {
+    fsynced_files_outlive_takeovers_by_vhost_user(50);
 }
 
 #[test]
