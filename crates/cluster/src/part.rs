@@ -15,7 +15,9 @@ pub struct Touched {
 
 impl Touched {
     pub(crate) fn add_transfer(&mut self, name: &str) {
-        self.transfers.insert(name.to_owned());
+        if !self.transfers.contains(name) {
+            self.transfers.insert(name.to_owned());
+        }
     }
 
     /// Returns whether nothing was changed.

@@ -1,8 +1,11 @@
 //! Table of records by name, in an order of their own.
 
+use std::collections::btree_map::Values;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::iter::Map;
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 
 /// Record with a name that is unique in its table.
 pub trait Named {
@@ -13,11 +16,14 @@ pub trait Named {
 /// Records by name, each at a position that it keeps until it is removed. A new record comes last.
 /// Every operation on one record takes logarithmic time.
 ///
+/// Copies share their records until one of them is changed, so a copy, and a record that is taken
+/// over from another table, cost no copies of names and lists.
+///
 /// Tables are equal if they have equal records in the same order. Positions may differ: those of a
 /// clone, and of tables that took over records of another one, are comparable with the original's.
 #[derive(Clone)]
 pub struct Table<T> {
-    records: BTreeMap<u64, T>,
+    records: BTreeMap<u64, Arc<T>>,
     positions: HashMap<String, u64>,
     /// Largest position that was ever taken; 0: none.
     last: u64,
@@ -36,22 +42,12 @@ impl<T: Named> Table<T> {
 
     /// Returns the records in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + Clone {
-        self.records.values()
-    }
-
-    /// Returns the records in order, to be changed. Names must stay.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.records.values_mut()
+        self.records.values().map(Arc::as_ref)
     }
 
     /// Returns the record with a name.
     pub fn get(&self, name: &str) -> Option<&T> {
-        self.records.get(self.positions.get(name)?)
-    }
-
-    /// Returns the record with a name, to be changed. The name must stay.
-    pub fn get_mut(&mut self, name: &str) -> Option<&mut T> {
-        self.records.get_mut(self.positions.get(name)?)
+        self.records.get(self.positions.get(name)?).map(Arc::as_ref)
     }
 
     /// Returns the position of the record with a name; positions rise in order.
@@ -71,8 +67,13 @@ impl<T: Named> Table<T> {
 
     /// Puts a record at a position, in place of one with its name; at the next free position if
     /// another record is there.
-    pub(crate) fn put_at(&mut self, mut position: u64, record: T) {
-        self.remove(record.name());
+    pub(crate) fn put_at(&mut self, position: u64, record: T) {
+        self.put_shared_at(position, Arc::new(record));
+    }
+
+    /// Does what [`Table::put_at`] does, with a record that other tables may share.
+    fn put_shared_at(&mut self, mut position: u64, record: Arc<T>) {
+        self.take(record.name());
         while self.records.contains_key(&position) {
             position += 1;
         }
@@ -92,8 +93,8 @@ impl<T: Named> Table<T> {
         self.last = last.max(largest);
     }
 
-    /// Removes the record with a name.
-    pub fn remove(&mut self, name: &str) -> Option<T> {
+    /// Removes the record with a name, which other tables may share.
+    fn take(&mut self, name: &str) -> Option<Arc<T>> {
         self.records.remove(&self.positions.remove(name)?)
     }
 
@@ -111,6 +112,22 @@ impl<T: Named> Table<T> {
 }
 
 impl<T: Named + Clone> Table<T> {
+    /// Returns the records in order, to be changed. Names must stay.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.records.values_mut().map(Arc::make_mut)
+    }
+
+    /// Returns the record with a name, to be changed. The name must stay.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut T> {
+        self.records
+            .get_mut(self.positions.get(name)?)
+            .map(Arc::make_mut)
+    }
+
+    /// Removes the record with a name.
+    pub fn remove(&mut self, name: &str) -> Option<T> {
+        self.take(name).map(Arc::unwrap_or_clone)
+    }
     /// Makes the records with some names what they are in another table, with their positions.
     pub(crate) fn adopt<'a>(&mut self, names: impl Iterator<Item = &'a str>, other: &Table<T>) {
         // Most have changed where they are.
@@ -127,11 +144,14 @@ impl<T: Named + Clone> Table<T> {
         }
         // All are removed first: one may be at the position that another one takes.
         for name in &moved {
-            self.remove(name);
+            self.take(name);
         }
         for name in moved {
-            if let Some((position, record)) = other.position(name).zip(other.get(name)) {
-                self.put_at(position, record.clone());
+            let position = other.position(name);
+            if let Some((position, record)) =
+                position.and_then(|at| Some((at, other.records.get(&at)?)))
+            {
+                self.put_shared_at(position, Arc::clone(record));
             }
         }
     }
@@ -163,10 +183,10 @@ impl<T: Named> From<Vec<T>> for Table<T> {
 
 impl<'a, T: Named> IntoIterator for &'a Table<T> {
     type Item = &'a T;
-    type IntoIter = std::collections::btree_map::Values<'a, u64, T>;
+    type IntoIter = Map<Values<'a, u64, Arc<T>>, fn(&'a Arc<T>) -> &'a T>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.records.values()
+        self.records.values().map(Arc::as_ref)
     }
 }
 
@@ -183,10 +203,10 @@ impl<T: Named> Index<usize> for Table<T> {
     }
 }
 
-impl<T: Named> IndexMut<usize> for Table<T> {
+impl<T: Named + Clone> IndexMut<usize> for Table<T> {
     fn index_mut(&mut self, at: usize) -> &mut T {
         let mut all = self.records.values_mut();
-        all.nth(at).expect("fewer records than the index")
+        Arc::make_mut(all.nth(at).expect("fewer records than the index"))
     }
 }
 
@@ -198,15 +218,15 @@ impl<T: PartialEq> PartialEq for Table<T> {
 
 impl<T: Eq> Eq for Table<T> {}
 
-impl<T: PartialEq> PartialEq<Vec<T>> for Table<T> {
+impl<T: Named + PartialEq> PartialEq<Vec<T>> for Table<T> {
     fn eq(&self, other: &Vec<T>) -> bool {
-        self.records.values().eq(other)
+        self.iter().eq(other)
     }
 }
 
-impl<T: PartialEq, const N: usize> PartialEq<[T; N]> for Table<T> {
+impl<T: Named + PartialEq, const N: usize> PartialEq<[T; N]> for Table<T> {
     fn eq(&self, other: &[T; N]) -> bool {
-        self.records.values().eq(other)
+        self.iter().eq(other)
     }
 }
 

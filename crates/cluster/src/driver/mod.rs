@@ -253,17 +253,20 @@ impl<'a> Cluster<'a> {
             if self.pcos.host(host).is_some() {
                 self.pcos.fix_progress(self.session.now, host);
             }
-            for name in self.names_on(host) {
-                let id = self.names.id(&name);
-                let view = self.pcos.host(host);
-                let running = view.map_or(&[][..], |view| view.running());
-                let running = running.iter().find(|running| Some(running.id) == id);
-                let own = self.state.running.get_mut(&name);
-                if let (Some(own), Some(running)) = (own, running)
-                    && let Some(progress) = running.vm.transfer
+            let view = self.pcos.host(host);
+            for running in view.map_or(&[][..], |view| view.running()) {
+                let Some(name) = self.names.name(running.id) else {
+                    continue;
+                };
+                // Names of daemons' transfers may be those of others, of which the first counts.
+                if self.names.id(name) != Some(running.id) {
+                    continue;
+                }
+                if let Some(progress) = running.vm.transfer
+                    && let Some(own) = self.state.running.get_mut(name)
                 {
                     (own.placement.moved, own.placement.as_of) = (progress.moved, running.as_of);
-                    self.touched.add_transfer(&name);
+                    self.touched.add_transfer(name);
                 }
             }
         }

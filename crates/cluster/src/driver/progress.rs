@@ -7,6 +7,7 @@ use tidegate_core::time::Nanos;
 use tidegate_place::{HostId, Update};
 
 use super::Cluster;
+use super::resume::names_on;
 use crate::error::Error;
 use crate::record::{Entitlement, HostRecord, RunningTransfer, Transfer};
 use crate::state::ClusterState;
@@ -88,7 +89,7 @@ impl Cluster<'_> {
         let report = |running: &RunningTransfer| reports.get(running.name()).copied();
         let (mut measured, mut demand_limited) = (Vec::new(), Vec::new());
         if let Some(length) = self.common_interval(host, |running| report(running).is_some()) {
-            for running in &self.transfers_on(host) {
+            for running in self.transfers_on(host) {
                 let before = running.placement.reported;
                 let bytes = report(running).unwrap_or(before).saturating_sub(before);
                 let rate = per_s(bytes, length);
@@ -108,16 +109,16 @@ impl Cluster<'_> {
         }
         self.touched.hosts.insert(record.name.clone());
         let mut now_moved = Vec::new();
-        for name in self.names_on(host) {
-            let Some(running) = self.state.running.get_mut(&name) else {
+        for name in names_on(&self.pcos, &self.names, host) {
+            if self.state.running.get(name).is_none() {
                 continue;
-            };
-            self.touched.add_transfer(&name);
-            if let Some(bytes) = report(running) {
+            }
+            self.touched.add_transfer(name);
+            let bytes = reports.get(name).copied();
+            if let Some((bytes, running)) = bytes.zip(self.state.running.get_mut(name)) {
                 running.placement.reported = bytes;
                 running.placement.reported_at = now;
-                let id = self.names.id(&running.transfer.name);
-                now_moved.extend(id.map(|id| (id, bytes)));
+                now_moved.extend(self.names.id(name).map(|id| (id, bytes)));
             }
         }
         let update = Update {
@@ -182,10 +183,9 @@ impl Cluster<'_> {
     }
 
     /// Returns the transfers that run on a host.
-    fn transfers_on(&self, host: HostId) -> Vec<RunningTransfer> {
-        let names = self.names_on(host);
-        let there = names.iter().filter_map(|name| self.state.running(name));
-        there.cloned().collect()
+    fn transfers_on(&self, host: HostId) -> impl Iterator<Item = &RunningTransfer> {
+        let names = names_on(&self.pcos, &self.names, host);
+        names.filter_map(|name| self.state.running(name))
     }
 
     /// Returns the interval over which all transfers of a host were reported; `None`: not all at
@@ -195,15 +195,14 @@ impl Cluster<'_> {
         host: HostId,
         is_reported: impl Fn(&RunningTransfer) -> bool,
     ) -> Option<Nanos> {
-        let all = self.transfers_on(host);
-        let since = all.first()?.placement.reported_at;
+        let mut all = self.transfers_on(host);
+        let since = self.transfers_on(host).next()?.placement.reported_at;
         let length = self.session.now.since(since);
         let steady = self.state.hosts[host.0].steady_since;
         // An interval counts only if nothing changed on the host within it.
         let is_whole = length >= SHORTEST_INTERVAL && since >= steady;
-        let is_of_all = all
-            .iter()
-            .all(|running| running.placement.reported_at == since && is_reported(running));
+        let is_of_all =
+            all.all(|running| running.placement.reported_at == since && is_reported(running));
         (is_whole && is_of_all).then_some(length)
     }
 }

@@ -103,6 +103,17 @@ fn resume_waiting(pcos: &mut Pcos, transfer: &Transfer) -> Result<RequestId, Sto
     Ok(pcos.resume_waiting(transfer.arrived, request))
 }
 
+/// Names of the transfers that the state machine has on a host, in their order.
+pub(super) fn names_on<'a>(
+    pcos: &'a Pcos,
+    names: &'a Names,
+    host: HostId,
+) -> impl Iterator<Item = &'a str> {
+    let view = pcos.host(host);
+    let running = view.map_or(&[][..], |view| view.running());
+    running.iter().filter_map(|it| names.name(it.id))
+}
+
 impl Cluster<'_> {
     /// Returns the hosts on which touched transfers run, and touched hosts.
     pub(super) fn touched_hosts(&self, touched: &Touched) -> BTreeSet<HostId> {
@@ -117,10 +128,9 @@ impl Cluster<'_> {
 
     /// Names of the transfers that the state machine has on a host, in their order.
     pub(super) fn names_on(&self, host: HostId) -> Vec<String> {
-        let view = self.pcos.host(host);
-        let running = view.map_or(&[][..], |view| view.running());
-        let names = running.iter().filter_map(|it| self.names.name(it.id));
-        names.map(str::to_owned).collect()
+        names_on(&self.pcos, &self.names, host)
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Brings the state machine in line with the state after records were changed beneath it.
