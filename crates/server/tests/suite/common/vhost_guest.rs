@@ -456,6 +456,12 @@ impl Guest {
         usize::from(SLOTS) - self.queues[queue].free.len()
     }
 
+    /// Returns the number of requests that the device has not answered.
+    pub fn unanswered(&self, queue: usize) -> usize {
+        let seen = self.u16_at(self.base(queue) + USED + 2);
+        self.in_flight(queue) - usize::from(seen.wrapping_sub(self.queues[queue].used))
+    }
+
     /// Takes a slot for a chain that the test describes itself.
     pub fn expect_slot(&mut self, queue: usize, slot: u16) {
         self.queues[queue].free.retain(|&free| free != slot);

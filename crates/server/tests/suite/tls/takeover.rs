@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tidegate_core::objective::{Limit, Rate};
 use tidegate_nbd::Command;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{Config, DeviceKind, TlsConfig};
 
 use super::authority::Authority;
@@ -24,6 +25,7 @@ const WRITES_PER_S: u64 = 20;
 fn limited(dir: &Path, tls: TlsConfig) -> Config {
     let mut config = with_tls(dir, 4 * MIB, tls);
     config.devices[0].kind = DeviceKind::File;
+    config.devices[0].scheduling.policy = PolicySpec::named("limit").expect("registered");
     config.vms[0].disks[0].path = Some(dir.join("disk.raw"));
     config.vms[0].objective.limit = Limit::of_all(Rate::iops(WRITES_PER_S));
     config
