@@ -47,7 +47,10 @@ fn a_reservation_near_its_own_limit_is_kept() {
         let objective = format!("reservation = \"45 IOPS\", limit = \"{limit} IOPS\"");
         let vms = beside_random_reads(true, &[(&objective, READS)]);
         let promises = &vms[0].promises;
-        assert!(promises.iter().all(|promise| promise.kept == Some(true)), "{promises:?}");
+        assert!(
+            promises.iter().all(|promise| promise.kept == Some(true)),
+            "{promises:?}"
+        );
     }
 }
 
