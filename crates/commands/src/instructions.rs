@@ -30,7 +30,8 @@ const RATIO_MAX: f64 = 1.02;
 const FALL_RATIO: f64 = 0.98;
 /// Maximum size of a file of counts in bytes, ten times that of all policies.
 const FILE_BYTES_MAX: u64 = 100_000;
-/// Wildcard that matches `tidegate_engine_bench::counted_turns` under its mangled and its plain name.
+/// Wildcard that matches `tidegate_engine_bench::counted_turns` under its mangled and its plain
+/// name.
 const COUNTED: &str = "*counted_turns*";
 
 /// Build settings of the counting binary, from the build script.

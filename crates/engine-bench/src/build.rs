@@ -1,5 +1,5 @@
-//! Settings with which this package was built, from its build script. Instruction counts of different
-//! settings are not comparable.
+//! Settings with which this package was built, from its build script. Instruction counts of
+//! different settings are not comparable.
 
 /// Output of `rustc -V`.
 pub const COMPILER: &str = env!("TIDEGATE_RUSTC");

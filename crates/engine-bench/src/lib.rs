@@ -141,8 +141,8 @@ pub fn run_counted(policy: &PolicySpec, workload: Workload) -> Result<u64, Engin
     Ok(answered)
 }
 
-/// Runs the loop that callgrind counts. `tidegate bench engine --instructions` passes this function's name to
-/// callgrind.
+/// Runs the loop that callgrind counts. `tidegate bench engine --instructions` passes this
+/// function's name to callgrind.
 #[inline(never)]
 fn counted_turns(world: &mut World, requests: u64) {
     // Prevents a specialised copy of this function for its only caller.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   {iops 10 % random read 8 KiB}                 rate that takes 10 % of the device: "4238 IOPS"
-//!   {iops 10 % random read 64 KiB @ 16 KiB}       the same in requests of 16 KiB: "2880 IOPS @ 16 KiB"
+//!   {iops 10 % random read 64 KiB @ 16 KiB}       in requests of 16 KiB: "2880 IOPS @ 16 KiB"
 //!   {bytes 20 % sequential write 1 MiB}           the same in bytes: "34187771 B/s"
 //!   {data 50 % sequential read 1 MiB for 2}       bytes which that moves in two of its spans
 //!   {time 2}                                      twice the device's unit of latency bounds

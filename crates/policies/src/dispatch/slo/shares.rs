@@ -21,8 +21,8 @@
 //!   ([`Shares::set_group_part`]), the rest being that of its VMs elsewhere. It then pays more for
 //!   each I/O, rather than having a smaller weight, which would be rounded.
 //! - A VM that wakes joins at the tag of the VM that was served last: idle time earns nothing. In a
-//!   group it joins at the smallest tag of those that wait. A VM that was passed over at a disk that
-//!   seeks keeps what it is behind, up to a turn, in its group as well.
+//!   group it joins at the smallest tag of those that wait. A VM that was passed over at a disk
+//!   that seeks keeps what it is behind, up to a turn, in its group as well.
 //! - Service by promise counts against the share of the VM and of its group, up to a bound. Where
 //!   others of the group wait, the bound is for all promised service of the group between two of
 //!   its turns, so that they have turns although the promises take all of the group's share.

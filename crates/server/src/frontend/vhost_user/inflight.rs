@@ -34,8 +34,9 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::guest_memory::Mapping;
-use super::session_state::RecordState;
 use crate::buffer::{Mem, PAGE};
 use crate::ownership::Ownership;
 use crate::ring::sys;
@@ -169,6 +170,20 @@ fn lock(own: Option<File>) -> Result<Option<File>, String> {
             Err(error) => return Err(format!("requests in flight cannot be locked: {error}")),
         }
     }
+}
+
+/// Record of requests in flight, as another daemon takes it over. `F` is a file, or its number in a
+/// message.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct RecordState<F> {
+    /// File as it was opened for the session, which has the lock.
+    pub(crate) file: F,
+    /// First byte in the file, and number of bytes.
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// Number of queues, and of entries for each of them.
+    pub(crate) queues: u16,
+    pub(crate) entries: u16,
 }
 
 /// Memory that records the requests in flight of a device's queues.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache_mode::CacheMode;
 use super::guest_memory::RegionAddress;
+use super::inflight::RecordState;
 use super::virtqueue::RingAddresses;
 
 /// State of a session that rests between two messages. `F` is a file, or its number in a message
@@ -45,19 +46,6 @@ pub(crate) struct SessionState<F> {
 pub(crate) struct RegionState<F> {
     pub(crate) address: RegionAddress,
     pub(crate) file: F,
-}
-
-/// Record of requests in flight.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct RecordState<F> {
-    /// File as it was opened for the session, which has the lock.
-    pub(crate) file: F,
-    /// First byte in the file, and number of bytes.
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-    /// Number of queues, and of entries for each of them.
-    pub(crate) queues: u16,
-    pub(crate) entries: u16,
 }
 
 /// Queue as messages have described it.
@@ -146,36 +134,8 @@ mod tests {
 
     use super::*;
 
-    /// The form of the first build that handed sessions over: later ones read and write it.
-    #[test]
-    fn a_state_has_its_form_between_daemons() {
-        let form = json!({
-            "listener": "unix /run/disk.sock",
-            "socket": 4,
-            "features": 0x1_7000_0200_u64,
-            "protocol_features": 8,
-            "block_size": 512,
-            "payload_max": 1048576,
-            "notices": 5,
-            "known_size": 4194304,
-            "cache": {"writeback": null, "shown": null, "is_certain": false, "is_open": false},
-            "regions": [{
-                "address": {"guest": 4096, "user": 8192, "len": 65536, "offset": 0},
-                "file": 6
-            }],
-            "record": {"file": 7, "offset": 0, "bytes": 2176, "queues": 2, "entries": 64},
-            "queues": [{
-                "size": 64,
-                "addresses": {"descriptors": 8192, "available": 12288, "used": 16384},
-                "base": 9,
-                "kick": 8,
-                "call": null,
-                "enabled": true,
-                "is_started": true
-            }],
-            "guest_has_run": true
-        });
-        let state = SessionState::<u32> {
+    fn state() -> SessionState<u32> {
+        SessionState {
             listener: "unix /run/disk.sock".to_owned(),
             socket: 4,
             features: 0x1_7000_0200,
@@ -215,7 +175,39 @@ mod tests {
                 is_started: true,
             }],
             guest_has_run: true,
-        };
+        }
+    }
+
+    /// The form of the first build that handed sessions over: later ones read and write it.
+    #[test]
+    fn a_state_has_its_form_between_daemons() {
+        let form = json!({
+            "listener": "unix /run/disk.sock",
+            "socket": 4,
+            "features": 0x1_7000_0200_u64,
+            "protocol_features": 8,
+            "block_size": 512,
+            "payload_max": 1048576,
+            "notices": 5,
+            "known_size": 4194304,
+            "cache": {"writeback": null, "shown": null, "is_certain": false, "is_open": false},
+            "regions": [{
+                "address": {"guest": 4096, "user": 8192, "len": 65536, "offset": 0},
+                "file": 6
+            }],
+            "record": {"file": 7, "offset": 0, "bytes": 2176, "queues": 2, "entries": 64},
+            "queues": [{
+                "size": 64,
+                "addresses": {"descriptors": 8192, "available": 12288, "used": 16384},
+                "base": 9,
+                "kick": 8,
+                "call": null,
+                "enabled": true,
+                "is_started": true
+            }],
+            "guest_has_run": true
+        });
+        let state = state();
         assert_eq!(serde_json::to_value(&state).expect("plain"), form);
         let read: SessionState<u32> = serde_json::from_value(form).expect("understood");
         assert_eq!(read, state);
