@@ -72,6 +72,9 @@ pub(super) struct Offer {
     pub(super) supervisor: Option<Supervisor>,
 }
 
+/// Connections and sessions that are to be taken back, and the time at which they were paused.
+type PausedSince = (Box<Paused>, Instant);
+
 /// Daemon that takes over.
 #[derive(Clone, Copy)]
 struct Taker {
@@ -396,7 +399,7 @@ impl Giver {
             }
             channel.refuse(&error);
             if let Some((paused, began)) = paused {
-                Handle::current().block_on(async { self.take_back(paused) });
+                Handle::current().block_on(async { self.take_back(*paused) });
                 let pause_ms = began.elapsed().as_millis() as u64;
                 tracing::info!(pause_ms, "goes on as before");
             }
@@ -411,11 +414,11 @@ impl Giver {
         channel: &mut Channel,
         line: &Lifeline,
         taker: Taker,
-    ) -> Result<(), (TakeoverError, Option<(Paused, Instant)>)> {
+    ) -> Result<(), (TakeoverError, Option<PausedSince>)> {
         let disks = unless_panicked(|| self.prepare(channel, line)).map_err(|it| (it, None))?;
         let stopped = unless_panicked(|| Handle::current().block_on(self.stop_accepting(channel)));
         // Also after a panic clients are to be accepted again.
-        stopped.map_err(|error| (error, Some((Paused::default(), Instant::now()))))?;
+        stopped.map_err(|error| (error, Some((Box::default(), Instant::now()))))?;
         let mut paused = Paused::default();
         if taker.sessions {
             paused.resting = handed_sessions::rest(&self.offer.vhost_user);
@@ -428,7 +431,7 @@ impl Giver {
         if let Err(error) = given
             && !outcome.is_handed_over()
         {
-            return Err((error, Some((paused, began))));
+            return Err((error, Some((Box::new(paused), began))));
         }
         let service = self.service();
         let ending = outcome.ending(match service {
