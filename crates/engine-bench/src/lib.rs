@@ -124,7 +124,7 @@ pub fn measure(
     })
 }
 
-/// Runs one policy for callgrind, which counts only inside [`counted_turns`]. Returns the number of
+/// Runs one policy for callgrind, which counts only inside `counted_turns`. Returns the number of
 /// requests completed there.
 ///
 /// # Errors
