@@ -92,7 +92,7 @@ pub(crate) use what_if::{ObjectivePart, WhatIfArgs};
 /// was promised: minimum IOPS, limits, shares, latency targets and deadlines.
 #[derive(Debug, Parser)]
 #[command(
-    // Of the program, not of this package.
+    // The program has another name than this package.
     name = "tidegate",
     version,
     max_term_width = 100,

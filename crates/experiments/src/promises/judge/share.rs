@@ -70,7 +70,7 @@ pub(super) fn shares(claims: &[Claim]) -> Vec<f64> {
     let weighted = entities.iter().map(|entity| {
         let of_group = entity.iter().filter_map(|&vm| claims[vm].group);
         Weighted {
-            // Of several weights that VMs name for their group the largest counts.
+            // The largest weight counts where VMs name several for their group.
             weight: (of_group.map(|group| f64::from(group.weight)))
                 .reduce(f64::max)
                 .unwrap_or(claims[entity[0]].weight),

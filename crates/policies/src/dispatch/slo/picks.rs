@@ -118,7 +118,7 @@ impl Slo {
         if let Some(until) = self.at_disk.held_until(now, due) {
             return Pick::Idle(until);
         }
-        // What is due goes past the hold, and nothing else.
+        // Only promises that are due go past the hold.
         if due != DuePromise::None && self.at_disk.held_until(now, DuePromise::None).is_some() {
             return self.pick_next(view, earliest, Nanos::MAX);
         }

@@ -522,8 +522,8 @@ impl Promises {
         let has_transfer = promise.has_transfer();
         forget_idle(&mut promise.judged, arrived, has_transfer);
         if promise.near_limit {
-            // What the VM was served beyond its rate before helps no longer than the requests that
-            // it had inside are due by the rate.
+            // Earlier service beyond the rate counts for no longer than the VM's requests inside
+            // take at the rate.
             let each = promise
                 .judged
                 .period(u32::try_from(bytes).unwrap_or(u32::MAX));

@@ -25,7 +25,7 @@ pub(crate) struct CacheMode {
     shown: Option<bool>,
     /// True once the mode is the driver's, not only what a front-end has read.
     is_certain: bool,
-    /// True from the arrival of a driver whose mode nobody knows until it sets the mode or starts
+    /// True from the arrival of a driver whose mode is unknown until it sets the mode or starts
     /// anew. Each write is durable meanwhile.
     is_open: bool,
 }

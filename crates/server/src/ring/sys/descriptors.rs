@@ -218,12 +218,12 @@ pub fn wait_for_either(first: BorrowedFd<'_>, second: BorrowedFd<'_>) -> io::Res
     }
 }
 
-/// Has the number of a descriptor stand for the file of another one, whose number it was is closed.
+/// Makes a descriptor refer to the file of another one, and closes the file that it referred to.
 ///
 /// # Errors
 /// As for `dup3(2)`.
 pub fn replace(number: &impl AsRawFd, by: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes integers. Both are open, and whoever owns `number` owns the new file.
+    // SAFETY: takes integers. Both are open, and the owner of `number` owns the new file.
     check(unsafe { libc::dup3(by.as_raw_fd(), number.as_raw_fd(), libc::O_CLOEXEC) })
 }
 

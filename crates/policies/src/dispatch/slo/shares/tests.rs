@@ -160,7 +160,7 @@ fn a_member_that_was_passed_over_keeps_what_it_is_behind() {
         shares.activate(Nanos::ZERO, 0, u64::MAX, behind);
         shares.lead_over(1, 0)
     };
-    // Its service before the last one is the group's clock.
+    // The service before the last one is the group's clock.
     assert_eq!(ahead_after(0), COST);
     assert_eq!(
         ahead_after(COST),

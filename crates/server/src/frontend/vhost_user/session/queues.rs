@@ -114,7 +114,7 @@ impl Queue {
 /// Returns the number of entries of a queue as a message gives it.
 ///
 /// # Errors
-/// If no queue has so many.
+/// The number is no power of two, or above the maximum.
 pub(super) fn check_size(entries: u32) -> Result<u16> {
     let size = u16::try_from(entries).ok();
     let size = size.filter(|size| size.is_power_of_two() && *size <= SIZE_MAX);
