@@ -66,6 +66,45 @@ fn the_log_says_what_confines_event_loops_and_no_call_of_theirs_is_refused() {
     daemon.stop();
 }
 
+/// Returns whether the thread handles signal `number` to the process, and whether it is confined by
+/// seccomp, from its status in /proc.
+fn handles(status: &str, number: u32) -> (bool, bool) {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.expect("a field of every thread").trim().to_owned()
+    };
+    let blocked = u64::from_str_radix(&field("SigBlk:"), 16).expect("a mask in hexadecimal");
+    (blocked >> (number - 1) & 1 == 0, field("Seccomp:") == "2")
+}
+
+#[test]
+fn signals_go_to_threads_that_may_handle_them() {
+    let daemon = Daemon::start(&config());
+    let threads = format!("/proc/{}/task", daemon.pid());
+    let statuses = || -> Vec<String> {
+        let threads = fs::read_dir(&threads).expect("it runs");
+        let paths = threads.map(|thread| thread.expect("it runs").path().join("status"));
+        // Some threads end soon after the start.
+        paths
+            .filter_map(|path| fs::read_to_string(path).ok())
+            .collect()
+    };
+    wait_for("a thread that is confined", || {
+        statuses().iter().any(|status| handles(status, 1).1)
+    });
+    // SIGHUP, SIGINT and SIGTERM. Their handlers write to a socket, which a confined thread may not.
+    for signal in [1, 2, 15] {
+        let threads = statuses();
+        let able = |confined| {
+            let mut of_kind = threads.iter().map(|status| handles(status, signal));
+            of_kind.any(|(handles, is_confined)| handles && is_confined == confined)
+        };
+        assert!(able(false), "signal {signal}: {threads:?}");
+        assert!(!able(true), "signal {signal}: {threads:?}");
+    }
+    daemon.stop();
+}
+
 #[test]
 fn without_the_sandbox_the_log_says_what_is_given_up() {
     let off = format!("[daemon]\nsandbox = false\n{}", config());

@@ -12,6 +12,9 @@
 //! - [Rings](crate::ring) are restricted: seccomp does not see operations of io_uring, such as
 //!   `IORING_OP_OPENAT`.
 //!
+//! Signals to the process are left to threads that are not confined: the handlers of the runtime send
+//! on a socket, which an event loop may not, so that a SIGTERM or SIGHUP would be lost.
+//!
 //! Files and sockets that are open already stay usable: those of all disks, of which a process has
 //! one table. A thread that a confined thread starts is confined as well.
 //!
@@ -21,6 +24,7 @@
 //! list does not have.
 
 mod landlock;
+mod signals;
 mod system_calls;
 #[cfg(test)]
 mod tests;
@@ -133,6 +137,7 @@ impl Layers {
     /// Puts all layers that the kernel has in force for the calling thread.
     fn apply(kind: ThreadKind) -> Layers {
         settle_allocator();
+        signals::leave_to_others();
         Layers {
             // First, because the filter refuses its system calls.
             landlock: landlock::refuse_all(),
