@@ -329,32 +329,44 @@ pub struct Reopened(pub(crate) Vec<VmId>);
 
 impl Reopened {
     /// Makes the engine ask this VM's gates again.
+    #[inline]
     pub fn push(&mut self, vm: VmId) {
         self.0.push(vm);
     }
 }
 
-/// Settings of a controller in one call. The engine applies the last one first.
+/// Settings of a controller in one call. The engine applies the bound of device time first, then the
+/// last setting of a VM.
 #[derive(Debug, Default)]
-pub struct Knobs(pub(crate) Vec<Setting>);
-
-/// Setting that a controller changed.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Setting {
-    Vm(VmId, Knob),
-    DeviceTime(Option<u64>),
+pub struct Knobs {
+    pub(crate) of_vms: Vec<(VmId, Knob)>,
+    /// Bound of the dispatcher's device time that was set in this call.
+    pub(crate) device_time: Option<Option<u64>>,
+    /// Whether anything was set that is not applied: one test for each event, whatever may be set.
+    pub(crate) is_pending: bool,
 }
 
 impl Knobs {
+    pub(crate) fn with_room(vms: usize) -> Knobs {
+        Knobs {
+            of_vms: Vec::with_capacity(vms),
+            device_time: None,
+            is_pending: false,
+        }
+    }
+
     /// Sets a knob of a VM; at most once a call for each knob, since the order is not kept.
+    #[inline]
     pub fn set(&mut self, vm: VmId, knob: Knob) {
-        self.0.push(Setting::Vm(vm, knob));
+        self.of_vms.push((vm, knob));
+        self.is_pending = true;
     }
 
     /// Bounds the dispatcher's device time ([`Dispatcher::bound_device_time`]); at most once a
     /// call.
     pub fn bound_device_time(&mut self, rate_ppm: Option<u64>) {
-        self.0.push(Setting::DeviceTime(rate_ppm));
+        self.device_time = Some(rate_ppm);
+        self.is_pending = true;
     }
 }
 

@@ -51,19 +51,19 @@ impl FanOut {
             // Room in advance, so that events on the request path allocate nothing.
             reopened: Reopened(Vec::with_capacity(vms.max(64))),
             asking: false,
-            knobs: Knobs(Vec::with_capacity(vms.max(64))),
+            knobs: Knobs::with_room(vms.max(64)),
         }
     }
 
     /// Makes room for the requests of `vms` VMs.
     pub(in crate::engine) fn reserve(&mut self, vms: usize) {
         self.reopened.0.reserve(vms);
-        self.knobs.0.reserve(vms);
+        self.knobs.of_vms.reserve(vms);
     }
 
     /// Returns whether no role asks for anything that was not carried out.
     pub(in crate::engine) fn is_settled(&self) -> bool {
-        self.reopened.0.is_empty() && self.knobs.0.is_empty() && !self.asking
+        self.reopened.0.is_empty() && !self.knobs.is_pending && !self.asking
     }
 
     /// Checks that the roles answer as they did when the fan-out was created.

@@ -11,7 +11,7 @@ pub(super) use units::IoStarted;
 
 use crate::limit_accounts::LimitAccounts;
 use crate::policy::Policy;
-use crate::roles::{Event, Interests, Knob, Roles, Setting, Stage};
+use crate::roles::{Event, Interests, Knob, Roles, Stage};
 use crate::view::View;
 use fan_out::FanOut;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl ActivePolicy {
     /// Carries out what roles asked for while they were told of an event: mostly nothing.
     #[inline]
     pub(super) fn follow_up(&mut self, view: &mut View) {
-        if !self.fan_out.knobs.0.is_empty() || !self.fan_out.reopened.0.is_empty() {
+        if self.fan_out.knobs.is_pending || !self.fan_out.reopened.0.is_empty() {
             self.apply_knobs(view);
             self.ask_reopened(view);
         }
@@ -93,14 +93,11 @@ impl ActivePolicy {
 
     /// Applies the controller's settings to queues, regulator and dispatcher.
     pub(super) fn apply_knobs(&mut self, view: &mut View) {
-        while let Some(setting) = self.fan_out.knobs.0.pop() {
-            let (vm, knob) = match setting {
-                Setting::Vm(vm, knob) => (vm, knob),
-                Setting::DeviceTime(rate_ppm) => {
-                    self.roles.dispatcher.bound_device_time(view, rate_ppm);
-                    continue;
-                }
-            };
+        self.fan_out.knobs.is_pending = false;
+        if let Some(rate_ppm) = self.fan_out.knobs.device_time.take() {
+            self.roles.dispatcher.bound_device_time(view, rate_ppm);
+        }
+        while let Some((vm, knob)) = self.fan_out.knobs.of_vms.pop() {
             match knob {
                 Knob::MergeLimit(u32::MAX) => self.bound_by_regulator(view, vm.index()),
                 Knob::MergeLimit(bytes) => view.queues.bound_ios(vm.index(), bytes),
@@ -146,8 +143,8 @@ impl ActivePolicy {
         self.follow_up(view);
     }
 
-    #[inline]
     /// Earliest timer of gates, measurements and roles; [`Nanos::MAX`]: none.
+    #[inline]
     pub(super) fn next_timer(&self, view: &View) -> Nanos {
         let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
         let gate = gate.min(view.timers.next());
