@@ -76,6 +76,7 @@ impl Pacer {
     }
 
     /// Returns the time of one request (or byte) at this rate; zero if there is no rate.
+    #[inline]
     pub fn period(&self) -> Nanos {
         Nanos(SECOND.checked_div(self.per_s()).unwrap_or(0))
     }
@@ -96,6 +97,7 @@ impl Pacer {
 
     /// Moves the due time to `earliest` if it is earlier. Units of a past time are lost and cannot
     /// be caught up; with a future time, a burst counts as used.
+    #[inline]
     pub fn forget_before(&mut self, earliest: Nanos) {
         if self.next_due < earliest {
             self.next_due = earliest;
@@ -105,6 +107,7 @@ impl Pacer {
     }
 
     /// Moves the due time to `latest` if it is later: units spent beyond that are not owed.
+    #[inline]
     pub fn forget_beyond(&mut self, latest: Nanos) {
         if self.next_due > latest {
             self.next_due = latest;
@@ -245,6 +248,7 @@ impl RatePacer {
     };
 
     /// Returns the period of requests of `len` bytes; the shorter one if both rates are set.
+    #[inline]
     pub fn period(&self, len: u32) -> Nanos {
         let mut bytes = Pacer {
             next_due: Nanos::ZERO,
@@ -288,12 +292,14 @@ impl RatePacer {
     }
 
     /// Returns the time at which both rates are due: a limit holds until the later one.
+    #[inline]
     pub fn all_due(&self) -> Nanos {
         self.ops.due().max(self.bytes.due())
     }
 
     /// Returns the time at which the first rate that is set is due: a reservation asks as soon as
     /// either does. `None` if neither is set.
+    #[inline]
     pub fn any_due(&self) -> Option<Nanos> {
         match (self.ops.is_set(), self.bytes.is_set()) {
             (true, true) => Some(self.ops.due().min(self.bytes.due())),
@@ -317,6 +323,7 @@ impl RatePacer {
 
     /// Moves the requests' due time to `earliest` and records in `forgiven_ns` how much later it
     /// would be with `earliest_by_slack`, if only the slack were forgiven.
+    #[inline]
     fn forget_requests(&mut self, earliest: Nanos, earliest_by_slack: Nanos) {
         if self.forgiven_ns == 0 && self.ops.next_due >= earliest.max(earliest_by_slack) {
             // Due later than both: no time is lost, and no lateness forgiven.
@@ -424,6 +431,7 @@ pub struct FirstServed {
 impl FirstServed {
     /// Returns the cost in units of a rate with normalisation size `norm`: requests if it is 0,
     /// else bytes, with at least `norm` per request (on average, for a merged I/O).
+    #[inline]
     fn units(&self, norm: u32) -> u64 {
         if norm == 0 {
             self.ops as u64

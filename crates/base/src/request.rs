@@ -206,6 +206,7 @@ pub struct DeviceIo {
 
 impl DeviceIo {
     /// Returns the guest requests that this I/O is the first to serve, as limits count them.
+    #[inline]
     pub fn first_served(&self) -> FirstServed {
         FirstServed {
             ops: self.first_ops,
@@ -317,6 +318,7 @@ impl Account {
     }
 
     /// Adds stages in nanoseconds, in the order of [`Account::to_nanos_array`].
+    #[inline]
     pub fn add(&mut self, parts: [u64; 6]) {
         let [
             admission,

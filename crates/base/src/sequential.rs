@@ -97,6 +97,7 @@ impl Run {
     ///
     /// Returns whether it is sequential: whether it begins where one of the last
     /// [`REMEMBERED_ENDS`] I/Os of the run ended.
+    #[inline]
     pub fn started(&mut self, io: &DeviceIo) -> bool {
         if self.owner != io.vm.index {
             self.ends.reset(self.ios);

@@ -12,15 +12,11 @@ impl Slo {
     #[inline(never)]
     pub(super) fn charge(&mut self, view: &View, io: &DeviceIo) {
         let (now, slot) = (view.now(), io.vm.index());
-        let positions = view.device().seeks && self.turns.waits_for_rotation(view, io);
-        let mut cost = self.cost.charge_by(view, io, positions);
-        if view.device().seeks && io.op != Op::Flush {
-            let bytes = moved(view, io.op, io.len);
-            let flows = self.turns.push(slot, io.addr, bytes, positions);
-            if flows && !self.by_time {
-                cost = self.cost.continued(bytes, MIN_IO_COST);
-            }
-        }
+        let mut cost = if view.device().seeks {
+            self.cost_at_seeking_disk(view, io)
+        } else {
+            self.cost.charge_by(view, io, false)
+        };
         if self.by_time && view.profile().is_none() {
             cost = self.dither.vary(view, io.vm, cost);
         }
@@ -40,6 +36,24 @@ impl Slo {
         }
         if goes_on {
             self.place(view, io.vm);
+        }
+    }
+
+    /// Returns the cost of an I/O at a disk that seeks, and records where the VM's stream has come
+    /// to. Out of line, because flash has the most requests to charge.
+    #[inline(never)]
+    fn cost_at_seeking_disk(&mut self, view: &View, io: &DeviceIo) -> u64 {
+        let positions = self.turns.waits_for_rotation(view, io);
+        let cost = self.cost.charge_by(view, io, positions);
+        if io.op == Op::Flush {
+            return cost;
+        }
+        let bytes = moved(view, io.op, io.len);
+        let flows = (self.turns).push(io.vm.index(), io.addr, bytes, positions);
+        if flows && !self.by_time {
+            self.cost.continued(bytes, MIN_IO_COST)
+        } else {
+            cost
         }
     }
 
@@ -72,11 +86,15 @@ impl Slo {
             if by_promise && self.write_pace.is_written_lately() {
                 self.watch_beside_writes(view, io);
             }
-            return;
+        } else if io.op != Op::Flush {
+            self.charge_turn(view, io, cost);
         }
-        if io.op == Op::Flush {
-            return;
-        }
+    }
+
+    /// Charges an I/O to the VM's turn at a disk that seeks, and watches one that is promised.
+    #[inline(never)]
+    fn charge_turn(&mut self, view: &View, io: &DeviceIo, cost: u64) {
+        let slot = io.vm.index();
         // A promise also holds for an I/O that went by share, before its deadline made it urgent.
         if self.promises.has(slot) {
             let positioning = view.device().spec.positioning;

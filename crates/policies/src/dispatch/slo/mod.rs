@@ -187,6 +187,15 @@ impl Slo {
         slo
     }
 
+    /// Picks once promises have stepped down or come back. Ends: a step sets the time from which the
+    /// next one counts.
+    #[cold]
+    #[inline(never)]
+    fn pick_after_step(&mut self, view: &View, change: Change) -> Pick {
+        self.step(view, change);
+        self.pick(view)
+    }
+
     /// Makes promises step down, or come back.
     #[cold]
     fn step(&mut self, view: &View, change: Change) {
@@ -258,6 +267,7 @@ impl Slo {
         self.place(view, vm);
     }
 
+    #[inline(always)]
     fn sleep(&mut self, view: &View, vm: VmId) {
         let slot = vm.index();
         if core::mem::replace(&mut self.active[slot], false) {
@@ -282,7 +292,7 @@ impl Slo {
             len: 0,
             within_share: true,
         };
-        if (self.promises.has_latency(slot) || self.promises.has_rest(slot))
+        if self.promises.needs_head(slot)
             && let Some(unit) = view.head(vm)
         {
             self.promises.end_rest(slot, unit);
@@ -349,23 +359,29 @@ impl Slo {
         }
     }
 
-    /// Takes in the end of an I/O, which was at the device for `took`.
-    #[inline]
+    /// Takes in the end of an I/O, which was at the device for `took`. Out of line, so that other
+    /// events pay nothing for it.
+    #[inline(never)]
     fn end(&mut self, view: &View, io: &DeviceIo, took: Nanos) {
         if view.is_background(io.vm) {
             return self.background.ended();
         }
         if view.device().seeks {
-            let slot = io.vm.index();
-            self.at_disk.ended(io.id);
-            if io.op == Op::Write && view.in_flight(io.vm) == 0 {
-                self.turns.record_lone_write(view, slot, took);
-            }
-            self.end_turn(view, slot);
+            self.end_at_seeking_disk(view, io, took);
         } else {
             self.write_pace.ended(view.now(), io.id);
         }
         self.background.vm_ended(view.now());
+    }
+
+    #[inline(never)]
+    fn end_at_seeking_disk(&mut self, view: &View, io: &DeviceIo, took: Nanos) {
+        let slot = io.vm.index();
+        self.at_disk.ended(io.id);
+        if io.op == Op::Write && view.in_flight(io.vm) == 0 {
+            self.turns.record_lone_write(view, slot, took);
+        }
+        self.end_turn(view, slot);
     }
 }
 
@@ -479,9 +495,7 @@ impl Dispatcher for Slo {
         let earliest = self.promises.first();
         let deadline = earliest.map(|(deadline, _)| deadline);
         if let Some(change) = self.overload.update(now, deadline) {
-            self.step(view, change);
-            // Ends: a step sets the time from which the next one counts.
-            return self.pick(view);
+            return self.pick_after_step(view, change);
         }
         let may_wait = view.device().seeks
             || self.background_waiting > 0

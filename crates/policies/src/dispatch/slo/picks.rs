@@ -97,7 +97,7 @@ impl Slo {
 
     /// Returns the time until which the VM whose turn it is by share waits, because its head is a
     /// write that comes too early for the pace.
-    #[inline]
+    #[inline(always)]
     fn write_held_until(&mut self, view: &View, slot: usize) -> Option<Nanos> {
         let until = self.write_pace.held_until(view.now())?;
         let head = view.head(view.vm_at(slot))?;

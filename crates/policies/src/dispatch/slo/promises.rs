@@ -277,10 +277,12 @@ impl Promises {
         self.vms[vm].pacer.is_set()
     }
 
-    /// Returns whether a request of a VM may have begun by promise and go on.
+    /// Returns whether the place of a VM depends on its head: by a bound on latency, or because a
+    /// request may have begun by promise and go on.
     #[inline]
-    pub(super) fn has_rest(&self, vm: usize) -> bool {
-        self.vms[vm].rest.is_some()
+    pub(super) fn needs_head(&self, vm: usize) -> bool {
+        let promise = &self.vms[vm];
+        promise.latency != NEVER || promise.rest.is_some()
     }
 
     /// Records that the VM's request `unit` has begun by promise and goes on, with the deadline of
