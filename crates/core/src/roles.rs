@@ -335,14 +335,15 @@ impl Reopened {
     }
 }
 
-/// Settings of a controller in one call. The engine applies the bound of device time first, then the
-/// last setting of a VM.
+/// Settings of a controller in one call. The engine applies the bound of device time first, then
+/// the last setting of a VM.
 #[derive(Debug, Default)]
 pub struct Knobs {
     pub(crate) of_vms: Vec<(VmId, Knob)>,
     /// Bound of the dispatcher's device time that was set in this call.
     pub(crate) device_time: Option<Option<u64>>,
-    /// Whether anything was set that is not applied: one test for each event, whatever may be set.
+    /// True while anything was set that is not applied: one test for each event, whatever may be
+    /// set.
     pub(crate) is_pending: bool,
 }
 

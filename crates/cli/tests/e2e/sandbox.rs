@@ -92,7 +92,8 @@ fn signals_go_to_threads_that_may_handle_them() {
     wait_for("a thread that is confined", || {
         statuses().iter().any(|status| handles(status, 1).1)
     });
-    // SIGHUP, SIGINT and SIGTERM. Their handlers write to a socket, which a confined thread may not.
+    // SIGHUP, SIGINT and SIGTERM. Their handlers write to a socket, which confined threads may
+    // not.
     for signal in [1, 2, 15] {
         let threads = statuses();
         let able = |confined| {

@@ -12,8 +12,8 @@
 //! - [Rings](crate::ring) are restricted: seccomp does not see operations of io_uring, such as
 //!   `IORING_OP_OPENAT`.
 //!
-//! Signals to the process are left to threads that are not confined: the handlers of the runtime send
-//! on a socket, which an event loop may not, so that a SIGTERM or SIGHUP would be lost.
+//! Signals to the process are left to threads that are not confined: the handlers of the runtime
+//! send on a socket, which an event loop may not, so that a SIGTERM or SIGHUP would be lost.
 //!
 //! Files and sockets that are open already stay usable: those of all disks, of which a process has
 //! one table. A thread that a confined thread starts is confined as well.

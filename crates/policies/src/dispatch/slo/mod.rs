@@ -187,8 +187,8 @@ impl Slo {
         slo
     }
 
-    /// Picks once promises have stepped down or come back. Ends: a step sets the time from which the
-    /// next one counts.
+    /// Picks once promises have stepped down or come back. Ends: a step sets the time from which
+    /// the next one counts.
     #[cold]
     #[inline(never)]
     fn pick_after_step(&mut self, view: &View, change: Change) -> Pick {
