@@ -14,6 +14,11 @@
 //!   which they went to the device. I/Os of other VMs in between do not matter: a VM that reads in
 //!   sequence is charged for sequential reads, whatever the others do. The time lost to interleaved
 //!   streams is so shared by all VMs in proportion (vFair's BOPS).
+//! - With a profile of a device that does not seek, the parts of a request that goes in several
+//!   I/Os are of the request's access pattern, that of its first part. Later parts begin where the
+//!   one before ended, but random requests are no stream: charged as sequential, they cost less
+//!   than the device's time. A disk that seeks positions for the first part alone, and costs that
+//!   were learnt are those of the parts.
 //! - What moves no data (flushes, discards, zeroing by the device's tables) costs a random write of
 //!   the smallest measured size, and is no part of a stream.
 //! - A longer I/O is never cheaper than a shorter one: where the measured curve falls, the cost
@@ -241,6 +246,19 @@ impl DeviceTime {
     }
 }
 
+/// Returns whether later parts of a request are of the access pattern of its first.
+#[inline]
+fn parts_as_first(view: &View) -> bool {
+    !view.device().seeks && view.profile().is_some()
+}
+
+/// Returns whether parts of a unit went to the device. Only a request by itself goes in parts.
+#[inline]
+fn has_begun(view: &View, unit: &Unit) -> bool {
+    let (.., whole) = view.queued(unit.id).request();
+    unit.requests == 1 && unit.len < whole
+}
+
 /// Cost model of a dispatcher, in points. Follows each VM's streams where costs depend on the
 /// access pattern.
 #[derive(Debug)]
@@ -254,6 +272,9 @@ pub(super) struct CostModel {
     streams: Vec<Ends>,
     /// Number of I/Os pushed to each VM's `streams`, modulo 2^32.
     counts: Vec<u32>,
+    /// Access patterns of each VM's last read and last write that began a request; as many as
+    /// `streams`.
+    begun: Vec<[Access; 2]>,
 }
 
 impl CostModel {
@@ -262,6 +283,7 @@ impl CostModel {
         CostModel {
             streams: vec![Ends::NONE; vms],
             counts: vec![0; vms],
+            begun: vec![[Access::Random; 2]; vms],
             ..CostModel::new(params, vms)
         }
     }
@@ -277,6 +299,7 @@ impl CostModel {
             last: [(Access::Random, 0, 0); 2],
             streams: vec![Ends::NONE; vms],
             counts: vec![0; vms],
+            begun: vec![[Access::Random; 2]; vms],
         }
     }
 
@@ -301,6 +324,7 @@ impl CostModel {
                 if let Some(stream) = self.streams.get_mut(vm.index()) {
                     *stream = Ends::NONE;
                     self.counts[vm.index()] = 0;
+                    self.begun[vm.index()] = [Access::Random; 2];
                 }
             }
             _ => {}
@@ -332,8 +356,12 @@ impl CostModel {
         let (vm, direction) = (io.vm.index(), Direction::for_op(io.op));
         let access = match positions {
             true => Access::Random,
+            false if io.first_ops == 0 && parts_as_first(view) => {
+                self.begun[vm][direction as usize]
+            }
             false => self.access(vm, io.addr),
         };
+        self.begun[vm][direction as usize] = access;
         let last = &mut self.last[direction as usize];
         if (last.0, last.1) != (access, bytes) {
             *last = (access, bytes, self.time.cost(direction, access, bytes));
@@ -381,7 +409,16 @@ impl CostModel {
     pub(super) fn head_cost(&self, view: &View, unit: &Unit, most: u32) -> u64 {
         let bytes = moved(view, unit.op, unit.len.min(most));
         match self.params.by {
-            CostBy::DeviceTime => self.device_time(unit.vm.index(), unit.op, unit.addr, bytes),
+            CostBy::DeviceTime if bytes == 0 => self.time.flush(),
+            CostBy::DeviceTime => {
+                let (vm, direction) = (unit.vm.index(), Direction::for_op(unit.op));
+                let access = if parts_as_first(view) && has_begun(view, unit) {
+                    self.begun[vm][direction as usize]
+                } else {
+                    self.access(vm, unit.addr)
+                };
+                self.time.cost(direction, access, bytes)
+            }
             _ => self.counted(unit.op, bytes, unit.requests),
         }
     }
@@ -415,16 +452,6 @@ impl CostModel {
             CostBy::Bytes | CostBy::DeviceTime => bytes.max(size),
         };
         u64::from(units) << self.params.by.shift()
-    }
-
-    /// Returns the cost in device time of an I/O that would start now.
-    #[inline]
-    fn device_time(&self, vm: usize, op: Op, addr: u64, bytes: u32) -> u64 {
-        if bytes == 0 {
-            return self.time.flush();
-        }
-        self.time
-            .cost(Direction::for_op(op), self.access(vm, addr), bytes)
     }
 
     /// Returns the access pattern of an I/O at `addr`: sequential if it continues one of its VM's
@@ -518,7 +545,7 @@ impl CostModel {
         if self.streams.is_empty() {
             0
         } else {
-            size_of::<Ends>() + size_of::<u32>()
+            size_of::<Ends>() + size_of::<u32>() + size_of::<[Access; 2]>()
         }
     }
 }

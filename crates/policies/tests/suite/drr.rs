@@ -130,12 +130,14 @@ impl Model for Rounds {
             }
             let head = lab.head(first).expect("it waits");
             let unit = lab.unit(head);
-            let cost = self.costs.of(
+            let (.., whole) = lab.driver.engine.view().queued(head).request();
+            let is_first = unit.requests > 1 || unit.len == whole;
+            let cost = self.costs.of_head(
                 first,
                 unit.op,
                 unit.addr,
                 unit.len.min(MAX_IO),
-                unit.requests,
+                (unit.requests, is_first),
             ) as i64;
             if cost <= self.turns.queues[first].deficit {
                 return Some(head);
@@ -157,7 +159,7 @@ impl Model for Rounds {
 
     fn started(&mut self, _lab: &Lab, guest: usize, io: &DeviceIo) {
         let cost = (self.costs).of(guest, io.op, io.addr, io.len, io.first_ops);
-        self.costs.went(guest, io.op, io.addr, io.len);
+        self.costs.went(guest, io.op, io.addr, io.len, io.first_ops);
         self.turns.queues[guest].deficit -= cost as i64;
     }
 }

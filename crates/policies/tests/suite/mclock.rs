@@ -208,7 +208,7 @@ impl Oracle {
         let vm = &mut self.vms[index];
         let before = vm.share;
         let cost = (self.costs).of(index, io.op, io.addr, io.len, io.first_ops);
-        self.costs.went(index, io.op, io.addr, io.len);
+        self.costs.went(index, io.op, io.addr, io.len, io.first_ops);
         let least = self.costs.of(0, Op::Flush, 0, 0, 1);
         vm.share += virtual_cost(cost, vm.weight);
         spend_limit(&mut vm.limit, io, now);

@@ -40,7 +40,7 @@ fn costs_of(by: usize, guests: &[Guest], log: &[Start]) -> Vec<(usize, u128)> {
         let guest = guests.iter().position(|g| g.vm == io.vm);
         let guest = guest.expect("one of them");
         let cost = costs.of(guest, io.op, io.addr, io.len, io.first_ops);
-        costs.went(guest, io.op, io.addr, io.len);
+        costs.went(guest, io.op, io.addr, io.len, io.first_ops);
         (guest, cost)
     };
     log.iter().map(of).collect()
@@ -135,7 +135,7 @@ impl Model for Tags {
         let flow = &mut self.flows[guest];
         self.clock = flow.tag;
         let cost = (self.costs).of(guest, io.op, io.addr, io.len, io.first_ops);
-        self.costs.went(guest, io.op, io.addr, io.len);
+        self.costs.went(guest, io.op, io.addr, io.len, io.first_ops);
         flow.tag += cost / flow.weight;
         self.latest = self.latest.max(flow.tag);
     }

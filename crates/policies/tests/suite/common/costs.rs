@@ -43,11 +43,14 @@ pub fn profile() -> Profile {
     )
 }
 
-/// The costs by one of the words, in points, with where the last I/Os of some VMs ended.
+/// The costs by one of the words, in points, with where the last I/Os of some VMs ended, and
+/// whether the last read and the last write that began a request were sequential. The device does
+/// not seek, and has the profile of [`profile`] from the start.
 #[derive(Clone)]
 pub struct Costs {
     by: &'static str,
     ends: Vec<VecDeque<u64>>,
+    begun: Vec<[bool; 2]>,
 }
 
 impl Costs {
@@ -56,16 +59,32 @@ impl Costs {
         Costs {
             by: CostBy::WORDS[by],
             ends: vec![VecDeque::new(); vms],
+            begun: vec![[false; 2]; vms],
         }
     }
 
     /// Forgets where a VM's I/Os ended, for a new VM in its slot.
     pub fn forget(&mut self, vm: usize) {
         self.ends[vm].clear();
+        self.begun[vm] = [false; 2];
     }
 
-    /// Returns the cost in points of an I/O that goes to the device now.
+    /// Returns the cost in points of an I/O that goes to the device now. `ops`: requests that it is
+    /// the first part of.
     pub fn of(&self, vm: usize, op: Op, addr: u64, len: u32, ops: u32) -> u128 {
+        self.of_head(vm, op, addr, len, (ops, ops > 0))
+    }
+
+    /// Returns the cost in points as [`Costs::of`] does, of the next I/O of a unit of `ops`
+    /// requests. `is_first`: no part of it has gone.
+    pub fn of_head(
+        &self,
+        vm: usize,
+        op: Op,
+        addr: u64,
+        len: u32,
+        (ops, is_first): (u32, bool),
+    ) -> u128 {
         let bytes = match op {
             Op::Read | Op::Write => u128::from(len),
             _ => 0,
@@ -76,16 +95,27 @@ impl Costs {
             "size-classes" => bytes.div_ceil(COST_SIZE).max(1) << 20,
             "device-time" if bytes == 0 => time(Direction::Write, false, 0).into(),
             "device-time" => {
-                let sequential = self.ends[vm].contains(&addr);
+                let sequential = self.is_sequential(vm, op, addr, is_first);
                 time(Direction::for_op(op), sequential, len.into()).into()
             }
             other => panic!("{other} is no word"),
         }
     }
 
-    /// Records where an I/O ended.
-    pub fn went(&mut self, vm: usize, op: Op, addr: u64, len: u32) {
+    /// Returns whether an I/O counts as sequential. Later parts count as the first did.
+    fn is_sequential(&self, vm: usize, op: Op, addr: u64, is_first: bool) -> bool {
+        if is_first {
+            self.ends[vm].contains(&addr)
+        } else {
+            self.begun[vm][Direction::for_op(op) as usize]
+        }
+    }
+
+    /// Records where an I/O ended, and what it was if it began a request.
+    pub fn went(&mut self, vm: usize, op: Op, addr: u64, len: u32, ops: u32) {
         if matches!(op, Op::Read | Op::Write) {
+            self.begun[vm][Direction::for_op(op) as usize] =
+                self.is_sequential(vm, op, addr, ops > 0);
             self.ends[vm].push_back(addr + u64::from(len));
             if self.ends[vm].len() > 32 {
                 self.ends[vm].pop_front();

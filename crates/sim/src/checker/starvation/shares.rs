@@ -19,6 +19,7 @@ use tidegate_core::profile::{Access, Direction, Profile};
 use tidegate_core::request::{DeviceIo, Op, ReqId, VmId};
 use tidegate_core::roles::Knob;
 use tidegate_core::starvation::{Cost, Lead, Shares, Weights};
+use tidegate_core::view::View;
 use tidegate_policies::policy::{dispatchers, regulators};
 
 /// Bytes that an I/O transfers at the device.
@@ -55,36 +56,61 @@ struct Stream {
     vm: Option<VmId>,
     since_reset: Ends,
     since_vm_added: Ends,
+    /// Access patterns of the last read and the last write that began a request; `None`: unclear.
+    begun: [Option<Access>; 2],
 }
 
 impl Stream {
-    /// Lower bound of the device time of an I/O with this profile, in picoseconds. If it is unclear
-    /// whether the I/O counts as sequential, the smaller of both times counts.
-    fn time(&mut self, profile: Option<&Profile>, io: &DeviceIo, bytes: u64) -> u64 {
-        let Some(profile) = profile else {
+    /// Lower bound of the device time of an I/O, in picoseconds. If it is unclear whether the I/O
+    /// counts as sequential, the smaller of both times counts.
+    fn time(&self, view: &View, io: &DeviceIo, bytes: u64) -> u64 {
+        let Some(costs) = view.costs() else {
             return Profile::UNKNOWN_PS;
         };
-        let time = |direction, access| profile.time_ps(direction, access, bytes as u32);
+        let time = |direction, access| costs.time_ps(direction, access, bytes as u32);
         if bytes == 0 {
             // Operations without data are charged as the least write that the profile knows.
             return time(Direction::Write, Access::Random);
         }
-        let continues = |ends: &Ends| ends.0.contains(&io.addr);
-        let [since_reset, since_added] = [&self.since_reset, &self.since_vm_added].map(continues);
-        let as_access = |access| time(Direction::for_op(io.op), access);
-        let [sequential, random] = [Access::Sequential, Access::Random].map(as_access);
-        match (since_reset, since_added) {
-            (true, _) => sequential,
-            (false, false) => random,
-            (false, true) => sequential.min(random),
+        let direction = Direction::for_op(io.op);
+        match self.access(view, io) {
+            Some(access) => time(direction, access),
+            None => {
+                let [sequential, random] =
+                    [Access::Sequential, Access::Random].map(|access| time(direction, access));
+                sequential.min(random)
+            }
         }
     }
 
-    fn record_end(&mut self, io: &DeviceIo, bytes: u64) {
+    /// Access pattern of an I/O, if it is clear.
+    fn access(&self, view: &View, io: &DeviceIo) -> Option<Access> {
+        // On a measured device that does not seek, a request's parts are of one access pattern.
+        if io.first_ops == 0 && !view.device().seeks && view.profile().is_some() {
+            return self.begun[Direction::for_op(io.op) as usize];
+        }
+        let continues = |ends: &Ends| ends.0.contains(&io.addr);
+        match [&self.since_reset, &self.since_vm_added].map(continues) {
+            [true, _] => Some(Access::Sequential),
+            [false, false] => Some(Access::Random),
+            [false, true] => None,
+        }
+    }
+
+    /// Follows an I/O that went.
+    fn follow(&mut self, view: &View, io: &DeviceIo) {
+        let bytes = moved(io, &view.device().spec);
         if bytes > 0 {
+            self.begun[Direction::for_op(io.op) as usize] = self.access(view, io);
             self.since_reset.push(io.addr + bytes);
             self.since_vm_added.push(io.addr + bytes);
         }
+    }
+
+    /// Forgets what another dispatcher knew.
+    fn reset(&mut self) {
+        self.since_reset.0.clear();
+        self.begun = [None; 2];
     }
 }
 
@@ -219,7 +245,7 @@ impl ServedWhileWaiting {
         }
         (0..self.slots).for_each(|slot| self.reset_waiter(slot));
         // A new dispatcher knows no stream; the earlier ends stay in `since_vm_added`.
-        (self.streams.iter_mut()).for_each(|stream| stream.since_reset.0.clear());
+        self.streams.iter_mut().for_each(Stream::reset);
         if let Lead::Turns { quantum } = shares.lead {
             // The scale is at least that of the lightest VM. Weights of unused slots are
             // meaningless.
@@ -245,8 +271,7 @@ impl ServedWhileWaiting {
     /// Follows the stream of the VM of an I/O that is not checked. The dispatcher follows it too,
     /// so a later I/O that continues this one may cost less.
     pub(super) fn follow_unchecked(&mut self, engine: &Engine, io: &DeviceIo) {
-        let moved = moved(io, &engine.view().device().spec);
-        self.stream(io.vm).record_end(io, moved);
+        self.stream(io.vm).follow(engine.view(), io);
     }
 
     pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
@@ -283,11 +308,11 @@ impl ServedWhileWaiting {
         let cost = match shares.cost {
             Cost::DeviceTime { .. } => {
                 let bytes = moved(io, device);
-                self.stream(io.vm).time(view.costs(), io, bytes)
+                self.stream(io.vm).time(view, io, bytes)
             }
             cost => cost_of(cost, io, device),
         };
-        self.stream(io.vm).record_end(io, moved(io, device));
+        self.stream(io.vm).follow(view, io);
         for slot in 0..view.vm_slots() {
             let head = head_of(slot);
             // With another head than before, the VM may have waited for nothing in between.
