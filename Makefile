@@ -172,9 +172,9 @@ test-deb: ## Install, upgrade, remove and purge the Debian package in a root fil
 	@scripts/test-deb target/dist/*.deb
 
 .PHONY: test-boot
-test-boot: test-deb ## Boot Debian with systemd in QEMU and use the package there, as root; some minutes
+test-boot: test-deb ## Boot Debian with systemd in QEMU and use the package there, as root; ARGS="--older FILE.deb" upgrades that
 	@scripts/setup test
-	@scripts/test-boot target/dist/*.deb
+	@scripts/test-boot $(ARGS) target/dist/*.deb
 
 .PHONY: test-static
 test-static: build static ## Compare what the static binary simulates with what the other one does
