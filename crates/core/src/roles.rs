@@ -336,7 +336,7 @@ impl Reopened {
 }
 
 /// Settings of a controller in one call. The engine applies the bound of device time first, then
-/// the last setting of a VM.
+/// the settings of VMs, the last one first.
 #[derive(Debug, Default)]
 pub struct Knobs {
     pub(crate) of_vms: Vec<(VmId, Knob)>,

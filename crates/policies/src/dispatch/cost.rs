@@ -272,8 +272,8 @@ pub(super) struct CostModel {
     streams: Vec<Ends>,
     /// Number of I/Os pushed to each VM's `streams`, modulo 2^32.
     counts: Vec<u32>,
-    /// Access patterns of each VM's last read and last write that began a request; as many as
-    /// `streams`.
+    /// Access patterns of each VM's last read and last write that began a request, while costs are
+    /// in device time; as many as `streams`.
     begun: Vec<[Access; 2]>,
 }
 
